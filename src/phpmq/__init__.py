@@ -1,0 +1,61 @@
+"""A fast codec for the PHPMQ message protocol; see the README and docs/protocol.md."""
+
+from phpmq._backend import (
+    BACKEND,
+    Acknowledge,
+    Consume,
+    DeadLetter,
+    Decoder,
+    Dispatch,
+    FrameDecoder,
+    Message,
+    Receipt,
+    Requeue,
+    Send,
+    decode,
+    detect_packet_header_size,
+    encode,
+    encode_frame,
+    encode_into,
+    encode_many,
+    iter_frames,
+    iter_messages,
+    scan,
+)
+from phpmq._version import __version__
+from phpmq.errors import Fault, IncompleteMessage, ProtocolError
+from phpmq.protocol import MessageType, PacketType
+from phpmq.records import Damage, Frame, Packet, Scan
+
+__all__ = [
+    "BACKEND",
+    "Acknowledge",
+    "Consume",
+    "Damage",
+    "DeadLetter",
+    "Decoder",
+    "Dispatch",
+    "Fault",
+    "Frame",
+    "FrameDecoder",
+    "IncompleteMessage",
+    "Message",
+    "MessageType",
+    "Packet",
+    "PacketType",
+    "ProtocolError",
+    "Receipt",
+    "Requeue",
+    "Scan",
+    "Send",
+    "__version__",
+    "decode",
+    "detect_packet_header_size",
+    "encode",
+    "encode_frame",
+    "encode_into",
+    "encode_many",
+    "iter_frames",
+    "iter_messages",
+    "scan",
+]

@@ -1,0 +1,34 @@
+"""Chooses the codec, once, at import, by ``PHPMQ_BACKEND=auto|cython|python``. Nothing else chooses."""
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from phpmq._version import __version__
+
+_wanted = os.environ.get("PHPMQ_BACKEND") or "auto"
+if _wanted not in ("auto", "cython", "python"):
+    raise ValueError(f"PHPMQ_BACKEND must be auto, cython or python, not {_wanted!r}")
+BACKEND, REASON = "python", "PHPMQ_BACKEND=python"
+if _wanted != "python":
+    try:
+        from phpmq._codec_c import __version__ as _built_for
+
+        if _built_for != __version__:
+            raise ImportError(f"the extension was built for phpmq {_built_for}, this is {__version__}")
+        BACKEND, REASON = "cython", "the extension is installed"
+    except ImportError as error:
+        if _wanted == "cython":
+            raise
+        REASON = str(error)
+        if not isinstance(error, ModuleNotFoundError):  # there, but refused: somebody meant it to run
+            warnings.warn(f"phpmq runs in pure Python: {REASON}", RuntimeWarning, stacklevel=2)
+if TYPE_CHECKING or BACKEND == "python":
+    from phpmq._codec_py import *  # noqa: F403
+else:
+    from phpmq._codec_c import *  # noqa: F403
+
+
+def rebuild(name: str, fields: tuple[Any, ...]) -> Any:
+    """Make a message again from its pickle: of the backend that runs here, whichever wrote it."""
+    return globals()[name](*fields)
