@@ -53,13 +53,13 @@ class ProtocolError(ValueError):
         return f"{text} ({self.hint})" if self.hint else text
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.args == self.args  # type: ignore[attr-defined]
+        return type(other) is type(self) and other.args == self.args
 
     def __hash__(self) -> int:
         return hash(self.args)
 
 
-class IncompleteMessage(ProtocolError):
+class IncompleteMessage(ProtocolError):  # noqa: N818
     """The input ended inside a frame (fault ``TRUNCATED``).
 
     Attributes:
@@ -72,7 +72,10 @@ class IncompleteMessage(ProtocolError):
         self.missing = missing
 
     def __str__(self) -> str:
-        text = f"TRUNCATED at offset {self.offset}: the input ends inside this frame, at least {self.missing} bytes are missing"
+        text = (
+            f"TRUNCATED at offset {self.offset}: the input ends inside this frame,"
+            f" at least {self.missing} bytes are missing"
+        )
         return f"{text} ({self.hint})" if self.hint else text
 
 

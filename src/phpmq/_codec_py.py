@@ -1,0 +1,1424 @@
+"""The reference codec: the protocol as one would explain it, in plain Python.
+
+Reading has one fast path and one slow path. The fast path (``_take_messages``, ``_take_frames``) answers a
+single question, "whole and canonical, or not?", and gives items as long as the answer is yes. On "not" the
+slow path (``_Reader._walk``) goes over the same bytes in their order, waits where some are missing, and says
+which fault the shortest prefix proves. Everything that reads stands on ``_Reader.items``.
+
+Writing joins packet headers that are made once for each length.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from functools import partial, wraps
+from operator import index
+from pickle import PickleBuffer
+from threading import Lock
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    final,
+    overload,
+)
+
+from phpmq.errors import Fault, IncompleteMessage, ProtocolError, foreign_hint, header_size_hint
+from phpmq.protocol import (
+    CATALOGUE,
+    DAMAGE_DATA_SIZE,
+    DEFAULT_MAX_FRAME_SIZE,
+    DEFAULT_PACKET_HEADER_SIZE,
+    DETECTION_SIZE,
+    FOUND_SIZE,
+    MAX_INTEGER,
+    MAX_MESSAGE_TYPE,
+    MAX_PACKET_COUNT,
+    MAX_PACKET_TYPE,
+    MESSAGE_HEADER_SIZE,
+    PACKET_HEADER_SIZES,
+    VERSION,
+    PacketType,
+)
+from phpmq.records import Damage, Frame, Packet, Scan
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, Self
+
+__all__ = [
+    "Acknowledge",
+    "Consume",
+    "DeadLetter",
+    "Decoder",
+    "Dispatch",
+    "FrameDecoder",
+    "Message",
+    "Receipt",
+    "Requeue",
+    "Send",
+    "decode",
+    "detect_packet_header_size",
+    "encode",
+    "encode_frame",
+    "encode_into",
+    "encode_many",
+    "iter_frames",
+    "iter_messages",
+    "scan",
+]
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+_OnFault: TypeAlias = Literal["raise", "skip"]
+
+_MEMO_ENTRIES: Final = 1024
+_MEMO_KEY_SIZE: Final = 256
+
+
+class _Memo(dict[_K, _V]):
+    """Works out what it lacks, and starts afresh rather than grow without end or keep a long key."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[_K], _V]) -> None:
+        self._make = make
+
+    def __missing__(self, key: _K) -> _V:
+        value = self._make(key)
+        if len(self) >= _MEMO_ENTRIES:
+            self.clear()
+        if sys.getsizeof(key) <= _MEMO_KEY_SIZE:
+            self[key] = value
+        return value
+
+
+# Arguments
+
+
+def _view(name: str, data: Buffer) -> memoryview:
+    """The bytes under any C-contiguous buffer, whatever its items and dimensions."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        advice = "; .encode() it" if isinstance(data, str) else ""
+        raise TypeError(f"{name} must be a C-contiguous bytes-like object, not {type(data).__name__}{advice}") from None
+    if not view.c_contiguous:
+        raise TypeError(f"{name} must be a C-contiguous bytes-like object, not a strided {type(data).__name__}")
+    return PickleBuffer(view).raw()
+
+
+def _snapshot(name: str, data: Buffer) -> bytes:
+    if type(data) is bytes:
+        return data
+    with _view(name, data) as view:
+        return bytes(view)
+
+
+def _text(name: str, value: str) -> str:
+    if not isinstance(value, str):
+        advice = "; .decode() it" if isinstance(value, bytes | bytearray | memoryview) else ""
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}{advice}")
+    try:
+        str.encode(value, "utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} holds a surrogate that stands for no byte, at index {error.start}") from None
+    return str.__str__(value)
+
+
+def _integer(name: str, value: int, lowest: int = 0, highest: int = MAX_INTEGER) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+    number = index(value)
+    if not lowest <= number <= highest:
+        raise ValueError(f"{name} must be from {lowest} to {highest}, not {number}")
+    return number
+
+
+def _header_size(packet_header_size: int) -> int:
+    size = _integer("packet_header_size", packet_header_size, -sys.maxsize, sys.maxsize)
+    if size not in PACKET_HEADER_SIZES:
+        raise ValueError(f"packet_header_size must be one of {PACKET_HEADER_SIZES}, not {size}")
+    return size
+
+
+class _Options(NamedTuple):
+    size: int
+    limit: int
+    skip: bool
+
+
+def _options(packet_header_size: int, max_frame_size: int | None, on_fault: str = "raise") -> _Options:
+    size = _header_size(packet_header_size)
+    limit = MAX_INTEGER if max_frame_size is None else _integer("max_frame_size", max_frame_size, MESSAGE_HEADER_SIZE)
+    if not isinstance(on_fault, str):
+        raise TypeError(f"on_fault must be a str, not {type(on_fault).__name__}")
+    if on_fault not in ("raise", "skip"):
+        raise ValueError(f"on_fault must be 'raise' or 'skip', not {on_fault!r}")
+    return _Options(size, limit, on_fault == "skip")
+
+
+# Messages
+
+
+class _Message:
+    """What the seven messages have in common; their fields are their ``__match_args__``."""
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        if cls.__bases__ != (_Message,):
+            raise TypeError(f"{cls.__bases__[0].__name__} cannot be subclassed")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: {name!r} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: {name!r} cannot be deleted")
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        return f"{type(self).__name__}({fields})"
+
+    def __eq__(self, other: object) -> bool:
+        return _fields(self) == _fields(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), _fields(self)))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
+    def __replace__(self, /, **changes: Any) -> Self:
+        return type(self)(**dict(zip(self.__match_args__, _fields(self), strict=True)) | changes)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, tuple[Any, ...]]]:
+        from phpmq._backend import rebuild  # noqa: PLC0415 (it imports this module)
+
+        return rebuild, (type(self).__name__, _fields(self))
+
+    def __bytes__(self) -> bytes:
+        return encode(self)  # type: ignore[arg-type]
+
+
+def _fields(message: Any) -> tuple[Any, ...]:
+    return tuple([getattr(message, name) for name in message.__match_args__])
+
+
+def _new(cls: type[_T], *fields: object) -> _T:
+    message = object.__new__(cls)
+    for name, value in zip(cls.__match_args__, fields, strict=True):  # type: ignore[attr-defined]
+        object.__setattr__(message, name, value)
+    return message
+
+
+@final
+class Send(_Message):
+    """Puts a message at the end of a queue (docs/protocol.md, section 5).
+
+    Args:
+        queue: name of the queue.
+        content: any C-contiguous buffer; kept as bytes.
+        ttl: time to live in seconds, 0 to 2**63-1; with 0 the message never expires, None leaves the packet out.
+
+    Raises:
+        TypeError, ValueError: a field has the wrong type or is out of range; the text names it.
+    """
+
+    __slots__ = __match_args__ = ("queue", "content", "ttl")
+    queue: str
+    content: bytes
+    ttl: int | None
+
+    def __new__(cls, queue: str, content: Buffer, ttl: int | None = None) -> Self:
+        return _new(
+            cls,
+            _text("queue", queue),
+            _snapshot("content", content),
+            None if ttl is None else _integer("ttl", ttl),
+        )
+
+
+@final
+class Consume(_Message):
+    """Asks for up to ``count`` messages of a queue; a new one replaces the last (docs/protocol.md, section 5).
+
+    Args:
+        queue: name of the queue.
+        count: how many messages, 0 to 2**63-1.
+
+    Raises:
+        TypeError, ValueError: a field has the wrong type or is out of range; the text names it.
+    """
+
+    __slots__ = __match_args__ = ("queue", "count")
+    queue: str
+    count: int
+
+    def __new__(cls, queue: str, count: int) -> Self:
+        return _new(cls, _text("queue", queue), _integer("count", count))
+
+
+@final
+class Dispatch(_Message):
+    """Carries a queued message to a consumer (docs/protocol.md, section 5).
+
+    Args:
+        queue: name of the queue.
+        content: any C-contiguous buffer; kept as bytes.
+        message_id: id that the server gave to the message.
+        ttl: seconds that are left of its time to live, 0 to 2**63-1; None leaves the packet out.
+
+    Raises:
+        TypeError, ValueError: a field has the wrong type or is out of range; the text names it.
+    """
+
+    __slots__ = __match_args__ = ("queue", "content", "message_id", "ttl")
+    queue: str
+    content: bytes
+    message_id: str
+    ttl: int | None
+
+    def __new__(cls, queue: str, content: Buffer, message_id: str, ttl: int | None = None) -> Self:
+        return _new(
+            cls,
+            _text("queue", queue),
+            _snapshot("content", content),
+            _text("message_id", message_id),
+            None if ttl is None else _integer("ttl", ttl),
+        )
+
+
+@final
+class Acknowledge(_Message):
+    """Releases a dispatched message for good (docs/protocol.md, section 5).
+
+    Args:
+        queue: name of the queue.
+        message_id: id of the message.
+
+    Raises:
+        TypeError, ValueError: a field has the wrong type or is out of range; the text names it.
+    """
+
+    __slots__ = __match_args__ = ("queue", "message_id")
+    queue: str
+    message_id: str
+
+    def __new__(cls, queue: str, message_id: str) -> Self:
+        return _new(cls, _text("queue", queue), _text("message_id", message_id))
+
+
+@final
+class Requeue(_Message):
+    """Takes a dispatched message out and appends it to its queue again (docs/protocol.md, section 5).
+
+    Args:
+        queue: name of the queue.
+        message_id: id of the message.
+        ttl: its new time to live in seconds, 0 to 2**63-1; with 0 it never expires.
+
+    Raises:
+        TypeError, ValueError: a field has the wrong type or is out of range; the text names it.
+    """
+
+    __slots__ = __match_args__ = ("queue", "message_id", "ttl")
+    queue: str
+    message_id: str
+    ttl: int
+
+    def __new__(cls, queue: str, message_id: str, ttl: int) -> Self:
+        return _new(cls, _text("queue", queue), _text("message_id", message_id), _integer("ttl", ttl))
+
+
+@final
+class Receipt(_Message):
+    """Tells a sender the id that its message got; older servers do (docs/protocol.md, section 5).
+
+    Args:
+        queue: name of the queue.
+        message_id: id of the message.
+
+    Raises:
+        TypeError, ValueError: a field has the wrong type or is out of range; the text names it.
+    """
+
+    __slots__ = __match_args__ = ("queue", "message_id")
+    queue: str
+    message_id: str
+
+    def __new__(cls, queue: str, message_id: str) -> Self:
+        return _new(cls, _text("queue", queue), _text("message_id", message_id))
+
+
+@final
+class DeadLetter(_Message):
+    """Removes a message from its queue, whatever time to live it has left (docs/protocol.md, section 5).
+
+    Args:
+        queue: name of the queue.
+        message_id: id of the message.
+
+    Raises:
+        TypeError, ValueError: a field has the wrong type or is out of range; the text names it.
+    """
+
+    __slots__ = __match_args__ = ("queue", "message_id")
+    queue: str
+    message_id: str
+
+    def __new__(cls, queue: str, message_id: str) -> Self:
+        return _new(cls, _text("queue", queue), _text("message_id", message_id))
+
+
+Message = Send | Consume | Dispatch | Acknowledge | Requeue | DeadLetter | Receipt
+
+
+# From contents to messages: nothing is checked here but integers
+
+
+def _read_integer(digits: bytes) -> int:
+    if not re.fullmatch(rb"0|[1-9][0-9]{0,18}", digits) or int(digits) > MAX_INTEGER:
+        raise ValueError("not a canonical integer")
+    return int(digits)
+
+
+_INTEGERS: Final = _Memo(_read_integer)
+_QUEUES: Final = _Memo[bytes, str](lambda name: name.decode("utf-8", "surrogateescape"))
+
+
+def _draft(cls: type[_Message]) -> Callable[[], Any]:
+    """A class without the guard of ``cls``: an instance is filled, then made a ``cls``. Faster than any constructor."""
+    unguarded = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    return type("_Draft", (_Message,), {"__slots__": cls.__match_args__, **unguarded})
+
+
+_SendDraft, _ConsumeDraft, _DispatchDraft, _RequeueDraft = map(_draft, (Send, Consume, Dispatch, Requeue))
+
+
+def _read_send(queue: bytes, content: bytes, ttl: bytes | None = None) -> Send:
+    draft = _SendDraft()
+    draft.queue = _QUEUES[queue]
+    draft.content = content
+    draft.ttl = None if ttl is None else _INTEGERS[ttl]
+    draft.__class__ = Send
+    return draft  # type: ignore[no-any-return]
+
+
+def _read_consume(queue: bytes, count: bytes) -> Consume:
+    draft = _ConsumeDraft()
+    draft.queue = _QUEUES[queue]
+    draft.count = _INTEGERS[count]
+    draft.__class__ = Consume
+    return draft  # type: ignore[no-any-return]
+
+
+def _read_dispatch(queue: bytes, content: bytes, message_id: bytes, ttl: bytes | None = None) -> Dispatch:
+    draft = _DispatchDraft()
+    draft.queue = _QUEUES[queue]
+    draft.content = content
+    draft.message_id = message_id.decode("utf-8", "surrogateescape")
+    draft.ttl = None if ttl is None else _INTEGERS[ttl]
+    draft.__class__ = Dispatch
+    return draft  # type: ignore[no-any-return]
+
+
+def _read_requeue(queue: bytes, message_id: bytes, ttl: bytes) -> Requeue:
+    draft = _RequeueDraft()
+    draft.queue = _QUEUES[queue]
+    draft.message_id = message_id.decode("utf-8", "surrogateescape")
+    draft.ttl = _INTEGERS[ttl]
+    draft.__class__ = Requeue
+    return draft  # type: ignore[no-any-return]
+
+
+def _reader_of(cls: type[Acknowledge | DeadLetter | Receipt]) -> Callable[[bytes, bytes], Message]:
+    new_draft = _draft(cls)
+
+    def read(queue: bytes, message_id: bytes) -> Message:
+        draft = new_draft()
+        draft.queue = _QUEUES[queue]
+        draft.message_id = message_id.decode("utf-8", "surrogateescape")
+        draft.__class__ = cls
+        return draft  # type: ignore[no-any-return]
+
+    return read
+
+
+_READ: Final[dict[str, Callable[..., Message]]] = {
+    "Send": _read_send,
+    "Consume": _read_consume,
+    "Dispatch": _read_dispatch,
+    "Acknowledge": _reader_of(Acknowledge),
+    "Requeue": _read_requeue,
+    "DeadLetter": _reader_of(DeadLetter),
+    "Receipt": _reader_of(Receipt),
+}
+
+
+# Encoding
+
+
+def _message_header(message_type: int, count: int) -> bytes:
+    return b"H%02d%03d%02d" % (VERSION, message_type, count)
+
+
+class _Writer:
+    """What is written often, for one packet header size: headers by the length of the content, or whole packets."""
+
+    __slots__ = ("content", "count", "header", "message_id", "queue", "ttl")
+
+    def __init__(self, size: int) -> None:
+        template = b"P%%02d%%0%dd" % (size - 3)
+
+        def header(packet_type: int, length: int) -> bytes:
+            return template % (packet_type, length)
+
+        def integer(packet_type: int, value: int) -> bytes:
+            digits = b"%d" % value
+            return header(packet_type, len(digits)) + digits
+
+        def queue(name: str) -> bytes:
+            content = name.encode("utf-8", "surrogateescape")
+            return header(PacketType.QUEUE, len(content)) + content
+
+        self.header = header
+        self.queue = _Memo(queue)
+        self.content = _Memo(partial(header, PacketType.CONTENT))
+        self.message_id = _Memo(partial(header, PacketType.MESSAGE_ID))
+        self.count = _Memo(partial(integer, PacketType.COUNT))
+        self.ttl = _Memo(partial(integer, PacketType.TTL))
+
+
+_WRITERS: Final = {size: _Writer(size) for size in PACKET_HEADER_SIZES}
+_DEFAULT_WRITER: Final = _WRITERS[DEFAULT_PACKET_HEADER_SIZE]
+
+
+def _writer(packet_header_size: int) -> _Writer:
+    return _WRITERS[_header_size(packet_header_size)]
+
+
+def _write_send(message: Send, writer: _Writer) -> bytes:
+    content, ttl = message.content, message.ttl
+    start, end = (b"H0100102", b"") if ttl is None else (b"H0100103", writer.ttl[ttl])
+    return b"".join((start, writer.queue[message.queue], writer.content[len(content)], content, end))
+
+
+def _write_consume(message: Consume, writer: _Writer) -> bytes:
+    return b"H0100202" + writer.queue[message.queue] + writer.count[message.count]
+
+
+def _write_dispatch(message: Dispatch, writer: _Writer) -> bytes:
+    content, ttl = message.content, message.ttl
+    name = message.message_id.encode("utf-8", "surrogateescape")
+    start, end = (b"H0100303", b"") if ttl is None else (b"H0100304", writer.ttl[ttl])
+    queue = writer.queue[message.queue]
+    return b"".join((start, queue, writer.content[len(content)], content, writer.message_id[len(name)], name, end))
+
+
+def _write_requeue(message: Requeue, writer: _Writer) -> bytes:
+    return _write_answer(b"H0100503", message, writer) + writer.ttl[message.ttl]
+
+
+def _write_answer(start: bytes, message: Acknowledge | DeadLetter | Receipt | Requeue, writer: _Writer) -> bytes:
+    name = message.message_id.encode("utf-8", "surrogateescape")
+    return b"".join((start, writer.queue[message.queue], writer.message_id[len(name)], name))
+
+
+_WRITE: Final[dict[type, Callable[[Any, _Writer], bytes]]] = {
+    Send: _write_send,
+    Consume: _write_consume,
+    Dispatch: _write_dispatch,
+    Acknowledge: partial(_write_answer, b"H0100402"),
+    Requeue: _write_requeue,
+    Receipt: partial(_write_answer, b"H0100502"),
+    DeadLetter: partial(_write_answer, b"H0100602"),
+}
+
+
+def _writing(name: str, message: Message) -> Callable[[Any, _Writer], bytes]:
+    try:
+        return _WRITE[type(message)]
+    except KeyError:
+        raise TypeError(f"{name} must be a message of this codec, not {type(message).__name__}") from None
+
+
+def encode(message: Message, *, packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE) -> bytes:
+    """The frame of one message, its packets in canonical order (docs/protocol.md, section 3).
+
+    Args:
+        message: one of the seven messages.
+        packet_header_size: 32, 35 or 36 bytes.
+
+    Raises:
+        TypeError: this is not a message, or the size not an integer.
+        ValueError: the size is another one.
+    """
+    write = _writing("message", message)
+    # "is": the default is nearly always left as it is, and then needs no check
+    return write(
+        message, _DEFAULT_WRITER if packet_header_size is DEFAULT_PACKET_HEADER_SIZE else _writer(packet_header_size)
+    )
+
+
+def encode_many(messages: Iterable[Message], *, packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE) -> bytes:
+    """The frames of several messages, one after the other.
+
+    Args:
+        messages: any iterable of messages.
+        packet_header_size: 32, 35 or 36 bytes.
+
+    Raises:
+        TypeError: one is not a message (the text says which), or the size not an integer.
+        ValueError: the size is another one.
+    """
+    writes = [(_writing(f"messages[{number}]", message), message) for number, message in enumerate(messages)]
+    writer = _writer(packet_header_size)
+    return b"".join([write(message, writer) for write, message in writes])
+
+
+def encode_into(
+    message: Message,
+    buffer: Buffer,
+    offset: int = 0,
+    *,
+    packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+) -> int:
+    """Write the frame of one message into a buffer; on an error nothing is written.
+
+    Args:
+        message: one of the seven messages.
+        buffer: any writable C-contiguous buffer.
+        offset: where to write, in bytes from its start.
+        packet_header_size: 32, 35 or 36 bytes.
+
+    Returns:
+        How many bytes were written.
+
+    Raises:
+        TypeError: an argument has the wrong type, or the buffer is read-only.
+        ValueError: the offset is negative, the frame does not fit after it, or the size is another one.
+    """
+    frame = encode(message, packet_header_size=packet_header_size)
+    with _view("buffer", buffer) as view:
+        if view.readonly:
+            raise TypeError(f"buffer must be writable, not a read-only {type(buffer).__name__}")
+        start = _integer("offset", offset)
+        if len(frame) > view.nbytes - start:
+            raise ValueError(f"buffer has {view.nbytes} bytes: no room for {len(frame)} at offset {start}")
+        view[start : start + len(frame)] = frame
+    return len(frame)
+
+
+def encode_frame(
+    type: int,
+    packets: Iterable[Packet | tuple[int, Buffer]],
+    *,
+    packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+) -> bytes:
+    """A frame of any type and with any packets, in the catalogue or not (docs/protocol.md, section 3).
+
+    Args:
+        type: message type, 0 to 999.
+        packets: at most 99 pairs of a packet type, 0 to 99, and a content, any C-contiguous buffer.
+        packet_header_size: 32, 35 or 36 bytes.
+
+    Raises:
+        TypeError, ValueError: something has the wrong type or is out of range; the text names it.
+    """
+    message_type = _integer("type", type, highest=MAX_MESSAGE_TYPE)
+    checked = [_packet(f"packets[{number}]", packet) for number, packet in enumerate(packets)]
+    if len(checked) > MAX_PACKET_COUNT:
+        raise ValueError(f"packets must be at most {MAX_PACKET_COUNT}, not {len(checked)}")
+    header = _writer(packet_header_size).header
+    parts = [_message_header(message_type, len(checked))]
+    for packet_type, content in checked:
+        parts += header(packet_type, len(content)), content
+    return b"".join(parts)
+
+
+def _packet(name: str, packet: Packet | tuple[int, Buffer]) -> tuple[int, bytes]:
+    try:
+        packet_type, content = packet
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a Packet or a pair of type and content, not {packet!r:.40}") from None
+    return _integer(f"{name}.type", packet_type, highest=MAX_PACKET_TYPE), _snapshot(f"{name}.content", content)
+
+
+# Reading, the fast path
+
+#: A frame longer than this takes the slow path, which copies contents only when the whole frame is proven.
+_BLOCK_SIZE: Final = 64 * 1024
+
+_DIGITS: Final = re.compile(rb"[0-9]*")
+
+#: In the place of a length that is not whole or not a number: longer than any.
+_UNKNOWN: Final = 10**40
+
+#: A fault, how far into the header it is, and how many bytes show it.
+_HeaderFault: TypeAlias = tuple[Fault, int, int]
+
+
+def _read_message_header(header: bytes) -> tuple[int | None, int | None, _HeaderFault | None]:
+    """Type, count and fault, as far as these first bytes of a header prove them."""
+    if header[:1] not in (b"H", b""):
+        return None, None, (Fault.NOT_A_MESSAGE, 0, FOUND_SIZE)
+    digits = _digits(header)
+    if digits >= 3 and int(header[1:3]) != VERSION:
+        return None, None, (Fault.UNSUPPORTED_VERSION, 1, 2)
+    return (
+        int(header[3:6]) if digits >= 6 else None,
+        int(header[6:]) if digits >= 8 else None,
+        (Fault.BAD_DIGITS, digits, 1) if digits < len(header) else None,
+    )
+
+
+def _read_packet_header(size: int, header: bytes) -> tuple[int | None, int, _HeaderFault | None]:
+    """Type, length and fault, as far as these first bytes of a header prove them."""
+    if header[:1] not in (b"P", b""):
+        return None, _UNKNOWN, (Fault.NOT_A_PACKET, 0, FOUND_SIZE)
+    digits = _digits(header)
+    return (
+        int(header[1:3]) if digits >= 3 else None,
+        int(header[3:]) if digits >= size else _UNKNOWN,
+        (Fault.BAD_DIGITS, digits, 1) if digits < len(header) else None,
+    )
+
+
+def _digits(header: bytes) -> int:
+    """Where the digits after the marker end."""
+    return _DIGITS.match(header, 1).end()  # type: ignore[union-attr]
+
+
+_MESSAGE_HEADERS: Final = _Memo(_read_message_header)
+_PACKET_HEADERS: Final = {size: _Memo(partial(_read_packet_header, size)) for size in PACKET_HEADER_SIZES}
+
+#: What to expect after a message header of the catalogue: packet types in canonical order, and who reads the contents.
+_FORMS: Final = {
+    _message_header(message_type, count): (tuple(map(int, form.packets)), _READ[form.message])
+    for (message_type, count), form in CATALOGUE.items()
+}
+
+
+def _take_messages(reader: _Reader) -> Iterator[Message]:
+    """Messages as long as they are whole and canonical at the position of the reader."""
+    base, size, limit = reader.position, reader.size, reader.limit
+    block = reader.copy(base, base + _BLOCK_SIZE)
+    headers = _PACKET_HEADERS[size]
+    start, stop = 0, len(block)
+    while form := _FORMS.get(block[start : start + MESSAGE_HEADER_SIZE]):
+        packet_types, read = form
+        end = start + MESSAGE_HEADER_SIZE
+        contents = []
+        for expected in packet_types:
+            begin = end + size
+            packet_type, length, _ = headers[block[end:begin]]
+            end = begin + length
+            if packet_type != expected or end > stop:
+                return
+            contents.append(block[begin:end])
+        if end - start > limit:
+            return
+        try:
+            message = read(*contents)
+        except ValueError:
+            return
+        start = end
+        reader.position = base + end
+        yield message
+
+
+def _count_messages(reader: _Reader) -> tuple[()]:
+    """Like ``_take_messages``, but counts them instead of making them."""
+    base, size, limit = reader.position, reader.size, reader.limit
+    block = reader.copy(base, base + _BLOCK_SIZE)
+    headers = _PACKET_HEADERS[size]
+    start, stop = 0, len(block)
+    while form := _FORMS.get(block[start : start + MESSAGE_HEADER_SIZE]):
+        end = start + MESSAGE_HEADER_SIZE
+        for expected in form[0]:
+            begin = end + size
+            packet_type, length, _ = headers[block[end:begin]]
+            end = begin + length
+            if packet_type != expected or end > stop:
+                return ()
+        if end - start > limit or (packet_type in _INTEGER_TYPES and not _is_integer(block[begin:end])):
+            return ()
+        start = end
+        reader.position = base + end
+        reader.counted += 1
+    return ()
+
+
+def _take_frames(reader: _Reader) -> Iterator[Frame]:
+    """Frames as long as they are whole and canonical at the position of the reader."""
+    base, size, limit = reader.position, reader.size, reader.limit
+    block = reader.copy(base, base + _BLOCK_SIZE)
+    headers = _PACKET_HEADERS[size]
+    new: Any = tuple.__new__  # quicker than the constructors of Packet and Frame
+    start, stop = 0, len(block)
+    while True:
+        message_type, count, _ = _MESSAGE_HEADERS[block[start : start + MESSAGE_HEADER_SIZE]]
+        if count is None:
+            return
+        end = start + MESSAGE_HEADER_SIZE
+        packets = []
+        for _ in range(count):
+            begin = end + size
+            packet_type, length, _ = headers[block[end:begin]]
+            end = begin + length
+            if end > stop:
+                return
+            packets.append(new(Packet, (packet_type, block[begin:end])))
+        if end - start > limit:
+            return
+        frame = new(Frame, (message_type, tuple(packets), base + start, end - start))
+        start = end
+        reader.position = base + end
+        yield frame
+
+
+# Reading, the slow path
+
+
+class _Verdict(NamedTuple):
+    """A fault, where it is, how many bytes from there show it, and how many are missing behind it."""
+
+    fault: Fault
+    offset: int
+    shown: int = FOUND_SIZE
+    missing: int = 0
+
+
+class _Broken(Exception):  # noqa: N818
+    """Ends a walk; its arguments are those of the verdict."""
+
+
+class _Walked(NamedTuple):
+    """A whole frame: its type, the type and the place of each content, and where it ends."""
+
+    type: int
+    packets: list[tuple[int, int, int]]
+    stop: int
+
+
+class _Layer(NamedTuple):
+    """What messages and frames do differently."""
+
+    in_catalogue: bool
+    take: Callable[[_Reader], Iterable[Any]]
+    build: Callable[[_Reader, int, _Walked], Any]
+
+
+#: Where a frame may start: after its version, or where the bytes at hand end too early to tell.
+_CANDIDATE: Final = re.compile(rb"H(?:01|0?\Z)")
+_MESSAGE_TYPES: Final = {int(message_type) for message_type, _ in CATALOGUE}
+_INTEGER_TYPES: Final = {int(PacketType.COUNT), int(PacketType.TTL)}
+_INTEGER_SIZE: Final = len(str(MAX_INTEGER))
+
+#: The faults of a frame that the frame layer may still frame.
+_MESSAGE_FAULTS: Final = {
+    Fault.UNKNOWN_MESSAGE_TYPE,
+    Fault.PACKET_COUNT_MISMATCH,
+    Fault.UNEXPECTED_PACKET,
+    Fault.DUPLICATE_PACKET,
+    Fault.BAD_INTEGER,
+}
+
+
+def _is_integer(content: bytes) -> bool:
+    try:
+        return _INTEGERS[content] >= 0
+    except ValueError:
+        return False
+
+
+class _Reader:
+    """Finds items in the bytes at hand, ``data``, the first of which has the offset ``base`` in the input.
+
+    All positions are offsets in the input. Everything before ``position`` is done with: the owner may drop it.
+    ``final`` says that no bytes will follow.
+    """
+
+    __slots__ = ("base", "counted", "data", "end", "error", "final", "layer", "limit", "position", "size", "skip")
+
+    def __init__(
+        self, layer: _Layer, data: bytes | bytearray | memoryview, options: _Options, *, final: bool = True
+    ) -> None:
+        self.layer = layer
+        self.data = data
+        self.size, self.limit, self.skip = options
+        self.final = final
+        self.base = self.position = 0
+        self.end = len(data)
+        self.counted = 0
+        self.error: ProtocolError | None = None
+
+    def head(self, start: int, size: int) -> bytes:
+        """As many bytes of a header as there are."""
+        at = start - self.base
+        return bytes(self.data[at : at + size])
+
+    def copy(self, start: int, stop: int) -> bytes:
+        # released at once, also on errors: a bytearray with a view on it could not grow
+        with memoryview(self.data) as view:
+            return bytes(view[start - self.base : stop - self.base])
+
+    def items(self) -> Generator[Any, None, None]:
+        """All items in order; None where more bytes are needed. After a fault it ends, with ``error`` set."""
+        while True:
+            start = self.position
+            if start == self.end:
+                if self.final:
+                    return
+                yield None
+                continue
+            yield from self.layer.take(self)
+            if self.position > start:
+                continue
+            frame = yield from self._judge(start, self.layer.in_catalogue)
+            if isinstance(frame, _Verdict):
+                if not self.skip:
+                    self.error = yield from self._error(start, frame)
+                    return
+                start, frame = yield from self._recover(start, frame)
+            if isinstance(frame, _Walked):
+                item = self.layer.build(self, start, frame)
+                self.position = frame.stop
+                yield item
+
+    def contents(self, frame: _Walked) -> list[tuple[int, bytes]]:
+        with memoryview(self.data) as view:
+            return [(kind, bytes(view[begin - self.base : end - self.base])) for kind, begin, end in frame.packets]
+
+    def check(self) -> None:
+        """Raise the fault that was met, if any, as a fresh exception."""
+        if self.error:
+            raise type(self.error)(*self.error.args)
+
+    # The walk over one frame
+
+    def _judge(self, start: int, in_catalogue: bool) -> Generator[None, None, _Walked | _Verdict]:
+        try:
+            return (yield from self._walk(start, in_catalogue))
+        except _Broken as broken:
+            return _Verdict(*broken.args)
+
+    def _walk(self, start: int, in_catalogue: bool) -> Generator[None, None, _Walked]:
+        """Go over the frame at ``start`` in the order of its bytes, yielding None where some are missing.
+
+        Contents are passed over, not copied, so this costs a few headers, however long the frame is.
+        """
+        while (header := self._message_header(start, in_catalogue)) is None:
+            self._wait(start, start + MESSAGE_HEADER_SIZE)
+            yield None
+        message_type, count = header
+        form = CATALOGUE[header].packets if in_catalogue else None  # type: ignore[index]
+        unseen = set(form or ())
+        packets: list[tuple[int, int, int]] = []
+        end = start + MESSAGE_HEADER_SIZE
+        for left in reversed(range(count)):
+            begin = end + self.size
+            while (packet := self._packet_header(start, end, form, unseen)) is None:
+                self._wait(start, begin, left)
+                yield None
+            packet_type, length = packet
+            end = begin + length
+            while self.end < end:
+                self._wait(start, end, left)
+                yield None
+            if form and packet_type in _INTEGER_TYPES and not _is_integer(self.copy(begin, end)):
+                raise _Broken(Fault.BAD_INTEGER, begin, length)
+            unseen.discard(packet_type)
+            packets.append((packet_type, begin, end))
+        return _Walked(message_type, packets, end)
+
+    def _wait(self, start: int, stop: int, left: int = 0) -> None:
+        """The bytes up to ``stop`` are wanted, and ``left`` packets after them: an error if none will come."""
+        if self.final:
+            raise _Broken(Fault.TRUNCATED, start, FOUND_SIZE, stop - self.end + left * self.size)
+
+    def _message_header(self, start: int, in_catalogue: bool) -> tuple[int, int] | None:
+        """Type and count, or None while the header is not whole; what there is of it is judged."""
+        message_type, count, fault = _MESSAGE_HEADERS[self.head(start, MESSAGE_HEADER_SIZE)]
+        if message_type is not None and in_catalogue and message_type not in _MESSAGE_TYPES:
+            raise _Broken(Fault.UNKNOWN_MESSAGE_TYPE, start + 3, 3)
+        if fault:
+            raise _Broken(fault[0], start + fault[1], fault[2])
+        if message_type is None or count is None:
+            return None
+        if in_catalogue and (message_type, count) not in CATALOGUE:
+            raise _Broken(Fault.PACKET_COUNT_MISMATCH, start + 6, 2)
+        return message_type, count
+
+    def _packet_header(
+        self, start: int, offset: int, form: Collection[int] | None, unseen: Collection[int]
+    ) -> tuple[int, int] | None:
+        """Type and length, or None while the header is not whole; what there is of it is judged."""
+        packet_type, length, fault = _PACKET_HEADERS[self.size][self.head(offset, self.size)]
+        if form and packet_type is not None and packet_type not in unseen:
+            raise _Broken(Fault.DUPLICATE_PACKET if packet_type in form else Fault.UNEXPECTED_PACKET, offset + 1, 2)
+        if fault:
+            raise _Broken(fault[0], offset + fault[1], fault[2])
+        if packet_type is None or length is _UNKNOWN:
+            return None
+        begin = offset + self.size
+        if begin + length - start > self.limit:
+            raise _Broken(Fault.TOO_LARGE, offset + 3, self.size - 3)
+        if form and packet_type in _INTEGER_TYPES and not 0 < length <= _INTEGER_SIZE:
+            raise _Broken(Fault.BAD_INTEGER, begin, length)
+        return packet_type, length
+
+    # What follows a fault
+
+    def _error(self, start: int, verdict: _Verdict) -> Generator[None, None, ProtocolError]:
+        fault, offset, shown, missing = verdict
+        found = self.copy(offset, offset + min(shown, FOUND_SIZE))
+        place = offset if fault is Fault.NOT_A_PACKET else start
+        hint = foreign_hint(self.copy(place, place + MESSAGE_HEADER_SIZE))
+        if not hint and self.size == DEFAULT_PACKET_HEADER_SIZE:
+            hint = yield from self._header_size_hint(start)
+        if fault is Fault.TRUNCATED:
+            return IncompleteMessage(offset, found, missing, hint)
+        return ProtocolError(fault, offset, found, hint)
+
+    def _header_size_hint(self, start: int) -> Generator[None, None, str]:
+        for size in PACKET_HEADER_SIZES[1:]:
+            other = _Reader(self.layer, self.data, _Options(size, self.limit, skip=False))
+            other.base, other.end = self.base, self.end
+            if isinstance((yield from other._judge(start, in_catalogue=False)), _Walked):
+                return header_size_hint(size)
+        return ""
+
+    def _recover(self, start: int, verdict: _Verdict) -> Generator[Damage | None, None, tuple[int, _Walked | _Verdict]]:
+        """Give the damage that begins at ``start``; return where it ends, and the frame there if it is known."""
+        if verdict.fault in _MESSAGE_FAULTS:
+            frame = yield from self._judge(start, in_catalogue=False)
+            if isinstance(frame, _Walked) and (yield from self._ends_well(frame)):
+                data = self.copy(start, min(frame.stop, start + DAMAGE_DATA_SIZE))
+                self.position = frame.stop
+                yield Damage(start, frame.stop, verdict.fault, verdict.offset, data)
+                return frame.stop, verdict
+        return (yield from self._search(start, verdict))
+
+    def _ends_well(self, frame: _Walked) -> Generator[None, None, bool]:
+        while self.end == frame.stop and not self.final:
+            yield None
+        return self.copy(frame.stop, frame.stop + 1) in (b"H", b"")
+
+    def _search(self, start: int, verdict: _Verdict) -> Generator[Damage | None, None, tuple[int, _Walked | _Verdict]]:
+        """The damage ends where the next whole frame begins, or with the input."""
+        data = bytearray()
+        stop: int = start
+        frame: _Walked | _Verdict = verdict
+        while isinstance(frame, _Verdict) and stop < self.end:
+            stop = self._candidate(stop + 1)
+            data += self.copy(self.position, min(stop, self.position + DAMAGE_DATA_SIZE - len(data)))
+            self.position = stop
+            frame = yield from self._judge(stop, self.layer.in_catalogue)
+        yield Damage(start, stop, verdict.fault, verdict.offset, bytes(data))
+        return stop, frame
+
+    def _candidate(self, start: int) -> int:
+        found = _CANDIDATE.search(self.data, start - self.base)
+        return self.base + found.start() if found else self.end
+
+
+def _build_message(reader: _Reader, start: int, frame: _Walked) -> Message:
+    form = CATALOGUE[frame.type, len(frame.packets)]  # type: ignore[index]
+    contents = dict(reader.contents(frame))
+    return _READ[form.message](*[contents[packet_type] for packet_type in form.packets])
+
+
+def _build_frame(reader: _Reader, start: int, frame: _Walked) -> Frame:
+    packets = tuple(map(Packet._make, reader.contents(frame)))
+    return Frame(frame.type, packets, start, frame.stop - start)
+
+
+def _count_message(reader: _Reader, start: int, frame: _Walked) -> None:
+    reader.counted += 1
+
+
+_MESSAGES: Final = _Layer(True, _take_messages, _build_message)
+_FRAMES: Final = _Layer(False, _take_frames, _build_frame)
+_COUNT: Final = _Layer(True, _count_messages, _count_message)
+
+
+# Reading a buffer
+
+
+def decode(
+    data: Buffer,
+    *,
+    packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+) -> Message:
+    """The one message that the data holds.
+
+    Args:
+        data: any C-contiguous buffer with exactly one frame.
+        packet_header_size: 32, 35 or 36 bytes.
+        max_frame_size: the longest frame to accept, in bytes (docs/protocol.md, section 4, "Limits").
+
+    Raises:
+        ProtocolError: the frame is damaged, or something follows it (docs/protocol.md, section 4, "Which fault").
+        IncompleteMessage: the data ends before the frame does.
+        TypeError, ValueError: an argument is wrong.
+    """
+    with _view("data", data) as view:
+        reader = _Reader(_MESSAGES, view, _options(packet_header_size, max_frame_size))
+        message: Message | None = next(reader.items(), None)
+        reader.check()
+        if message is None:
+            raise IncompleteMessage(0, b"", MESSAGE_HEADER_SIZE)
+        if reader.position < reader.end:
+            found = reader.copy(reader.position, reader.position + FOUND_SIZE)
+            raise ProtocolError(Fault.TRAILING_DATA, reader.position, found, foreign_hint(found))
+        return message
+
+
+@overload
+def iter_messages(
+    data: Buffer, *, packet_header_size: int = ..., max_frame_size: int | None = ..., on_fault: Literal["raise"] = ...
+) -> Iterator[Message]: ...
+
+
+@overload
+def iter_messages(
+    data: Buffer, *, packet_header_size: int = ..., max_frame_size: int | None = ..., on_fault: Literal["skip"]
+) -> Iterator[Message | Damage]: ...
+
+
+def iter_messages(
+    data: Buffer,
+    *,
+    packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+    on_fault: _OnFault = "raise",
+) -> Iterator[Message | Damage]:
+    """The messages that the data holds, one after the other.
+
+    The buffer stays exported until the iterator is exhausted or has failed.
+
+    Args:
+        data: any C-contiguous buffer; not copied as a whole.
+        packet_header_size: 32, 35 or 36 bytes.
+        max_frame_size: the longest frame to accept, in bytes (docs/protocol.md, section 4, "Limits").
+        on_fault: "raise" ends at the first fault; "skip" gives a ``Damage`` in the place of what cannot be read
+            and goes on behind it (docs/protocol.md, section 4, "Recovery").
+
+    Raises:
+        ProtocolError: while iterating, after the good messages (docs/protocol.md, section 4, "Which fault").
+        TypeError, ValueError: at the call, an argument is wrong.
+    """
+    return _items(_MESSAGES, _view("data", data), _options(packet_header_size, max_frame_size, on_fault))
+
+
+@overload
+def iter_frames(
+    data: Buffer, *, packet_header_size: int = ..., max_frame_size: int | None = ..., on_fault: Literal["raise"] = ...
+) -> Iterator[Frame]: ...
+
+
+@overload
+def iter_frames(
+    data: Buffer, *, packet_header_size: int = ..., max_frame_size: int | None = ..., on_fault: Literal["skip"]
+) -> Iterator[Frame | Damage]: ...
+
+
+def iter_frames(
+    data: Buffer,
+    *,
+    packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+    on_fault: _OnFault = "raise",
+) -> Iterator[Frame | Damage]:
+    """The frames that the data holds, whatever their types and packets (docs/protocol.md, section 3).
+
+    Arguments and errors are those of ``iter_messages``; only the faults of the frame layer are met.
+    """
+    return _items(_FRAMES, _view("data", data), _options(packet_header_size, max_frame_size, on_fault))
+
+
+def _items(layer: _Layer, view: memoryview, options: _Options) -> Iterator[Any]:
+    with view:
+        reader = _Reader(layer, view, options)
+        yield from reader.items()
+        reader.check()
+
+
+def scan(
+    data: Buffer,
+    *,
+    packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+) -> Scan:
+    """Count the whole valid messages before the first fault, without making them.
+
+    Args:
+        data: any C-contiguous buffer; not copied as a whole.
+        packet_header_size: 32, 35 or 36 bytes.
+        max_frame_size: the longest frame to accept, in bytes (docs/protocol.md, section 4, "Limits").
+
+    Returns:
+        How many there are, the offset in bytes where the last one ends, and the fault that ``iter_messages``
+        would raise, or None (docs/protocol.md, section 4).
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; never a ``ProtocolError``.
+    """
+    with _view("data", data) as view:
+        reader = _Reader(_COUNT, view, _options(packet_header_size, max_frame_size))
+        for _ in reader.items():
+            pass
+        return Scan(reader.counted, reader.position, reader.error)
+
+
+def detect_packet_header_size(data: Buffer) -> int:
+    """Which packet header size the data is written with (docs/protocol.md, section 1).
+
+    Args:
+        data: any C-contiguous buffer; its first 1 MiB is looked at, and may end inside a frame.
+
+    Returns:
+        The one size, 32, 35 or 36 bytes, with which there is a whole frame and no fault.
+
+    Raises:
+        TypeError: the data is not a buffer.
+        ValueError: no size fits ("none"), or several do ("ambiguous").
+    """
+    with _view("data", data) as view:
+        sample = bytes(view[:DETECTION_SIZE])
+    fitting = [size for size in PACKET_HEADER_SIZES if _fits(sample, size)]
+    if not fitting:
+        raise ValueError(f"none of the packet header sizes {PACKET_HEADER_SIZES} fits the data")
+    if len(fitting) > 1:
+        raise ValueError(f"the packet header size is ambiguous: {' and '.join(map(str, fitting))} fit the data")
+    return fitting[0]
+
+
+def _fits(sample: bytes, size: int) -> bool:
+    reader = _Reader(_FRAMES, sample, _Options(size, MAX_INTEGER, skip=False))
+    frames = sum(1 for _ in reader.items())
+    return frames > 0 and (reader.error is None or reader.error.fault is Fault.TRUNCATED)
+
+
+# Reading a stream
+
+
+def _exclusive(method: Callable[Concatenate[_Stream[_T], _P], _V]) -> Callable[Concatenate[_Stream[_T], _P], _V]:
+    """Refuse a call while another one runs, from a second thread or from inside the first one."""
+
+    @wraps(method)
+    def call(self: _Stream[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _V:
+        if not self._lock.acquire(blocking=False):
+            raise self._in_use()
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            self._lock.release()
+
+    return call
+
+
+class _Stream(Generic[_T]):
+    """What ``Decoder`` and ``FrameDecoder`` have in common: everything but the layer."""
+
+    __slots__ = ("__weakref__", "_buffer", "_items", "_lock", "_offset", "_options", "_reader")
+    _layer: ClassVar[_Layer]
+    _lock: Lock
+
+    def __init_subclass__(cls) -> None:
+        if "_layer" not in vars(cls):
+            raise TypeError(f"{cls.__bases__[0].__name__} cannot be subclassed")
+
+    def _open(self, options: _Options) -> None:
+        self._options = options
+        self._buffer = bytearray()
+        self._reader = _Reader(self._layer, self._buffer, options, final=False)
+        self._items: Iterator[_T | None] | None = None
+        self._offset = 0
+
+    @property
+    def offset(self) -> int:
+        """Where the last item given ends, in bytes from the start of the input."""
+        return self._offset
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes were fed after ``offset``; 0 once a fault was raised."""
+        return 0 if self._reader.error else self._reader.end - self._offset
+
+    @_exclusive
+    def feed(self, data: Buffer) -> None:
+        """Take a copy of the next bytes of the input; nothing is parsed yet.
+
+        Args:
+            data: any C-contiguous buffer.
+
+        Raises:
+            TypeError: the data is not a buffer.
+            ProtocolError: a fault was met before; ``reset`` ends that.
+            ValueError: the input was closed, and these are more bytes.
+            RuntimeError: another call on this decoder is running.
+        """
+        chunk = _snapshot("data", data)
+        self._reader.check()
+        if self._reader.final and chunk:
+            raise ValueError("the input was closed: feed takes no more bytes before reset()")
+        # dropping moves what is kept, so it must be worth it
+        if self._reader.position - self._reader.base > len(self._buffer) // 2:
+            self._drop()
+        self._buffer += chunk
+        self._reader.end += len(chunk)
+
+    @_exclusive
+    def close(self) -> None:
+        """Say that the input has ended: iteration gives the rest, and raises if a frame is cut. May be repeated."""
+        self._reader.final = True
+
+    @_exclusive
+    def reset(self) -> None:
+        """Forget all bytes, the fault, the end and the offset: begin a new input."""
+        self._open(self._options)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> _T:
+        # this is _exclusive, written out: it runs once for each item
+        if not self._lock.acquire(False):
+            raise self._in_use()
+        try:
+            if self._items is None:
+                self._items = self._reader.items()
+            item: _T | None = next(self._items, None)
+            if item is not None:
+                self._offset = self._reader.position
+                return item
+        except BaseException:
+            # out of memory, or interrupted: the next call begins again behind the last item
+            self._items = None
+            raise
+        finally:
+            self._lock.release()
+        self._drop()
+        if self._reader.error:
+            self._buffer.clear()
+        self._reader.check()
+        raise StopIteration
+
+    def _in_use(self) -> RuntimeError:
+        return RuntimeError(f"this {type(self).__name__} is in use by another call")
+
+    def _drop(self) -> None:
+        del self._buffer[: self._reader.position - self._reader.base]
+        self._reader.base = self._reader.position
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot pickle or copy a {type(self).__name__}")
+
+
+@final
+class Decoder(_Stream[_T]):
+    """Reads messages from a stream: ``feed`` bytes as they come, iterate over the messages that are complete.
+
+    ``StopIteration`` means that there is no more yet. Bytes are judged as they come, and damaged ones
+    raise a ``ProtocolError`` after the good messages, at every call until ``reset``
+    (docs/protocol.md, section 4, "The stream decoder").
+
+    Args:
+        packet_header_size: 32, 35 or 36 bytes.
+        max_frame_size: the longest frame to accept, in bytes (docs/protocol.md, section 4, "Limits").
+        on_fault: "raise", or "skip" to get a ``Damage`` in the place of what cannot be read and to go on
+            behind it (docs/protocol.md, section 4, "Recovery").
+
+    Raises:
+        TypeError, ValueError: an argument is wrong.
+    """
+
+    __slots__ = ()
+    _layer = _MESSAGES
+
+    @overload
+    def __init__(
+        self: Decoder[Message],
+        *,
+        packet_header_size: int = ...,
+        max_frame_size: int | None = ...,
+        on_fault: Literal["raise"] = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Decoder[Message | Damage],
+        *,
+        packet_header_size: int = ...,
+        max_frame_size: int | None = ...,
+        on_fault: Literal["skip"],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *,
+        packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+        max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+        on_fault: _OnFault = "raise",
+    ) -> None:
+        self._lock = Lock()
+        self._open(_options(packet_header_size, max_frame_size, on_fault))
+
+
+@final
+class FrameDecoder(_Stream[_T]):
+    """Reads frames from a stream, whatever their types and packets (docs/protocol.md, section 3).
+
+    Like ``Decoder`` in everything else; only the faults of the frame layer are met.
+    """
+
+    __slots__ = ()
+    _layer = _FRAMES
+
+    @overload
+    def __init__(
+        self: FrameDecoder[Frame],
+        *,
+        packet_header_size: int = ...,
+        max_frame_size: int | None = ...,
+        on_fault: Literal["raise"] = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: FrameDecoder[Frame | Damage],
+        *,
+        packet_header_size: int = ...,
+        max_frame_size: int | None = ...,
+        on_fault: Literal["skip"],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *,
+        packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+        max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+        on_fault: _OnFault = "raise",
+    ) -> None:
+        self._lock = Lock()
+        self._open(_options(packet_header_size, max_frame_size, on_fault))
