@@ -1,0 +1,176 @@
+"""Time grows as the input does, and memory does not: ratios of processor time, so that no machine is too slow.
+
+Four times the input may take up to eight times as long; something quadratic takes sixteen.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from time import process_time
+from types import ModuleType
+from typing import Any
+
+import pytest
+from differential import DECODERS, ITERATORS, LAYERS, MODES
+from wire import message_header, message_wire, packet_header
+
+from phpmq.errors import ProtocolError
+
+MIB = 2**20
+FACTOR, BOUND = 4, 8
+
+
+def seconds(function: Callable[[bytes], Any], data: bytes) -> float:
+    start = process_time()
+    function(data)
+    return process_time() - start
+
+
+def assert_linear(function: Callable[[bytes], Any], make: Callable[[int], bytes], size: int) -> None:
+    """``function`` on ``make(size)`` against four times as much, each at its best of up to ten times."""
+    data, more = make(size), make(FACTOR * size)
+    small = large = float("inf")
+    for _ in range(10):
+        small, large = min(small, seconds(function, data)), min(large, seconds(function, more))
+        if large < BOUND * small:
+            return
+    raise AssertionError(f"{FACTOR} times the input took {large / small:.1f} times as long")
+
+
+def streamer(codec: ModuleType, layer: str, chunk: int, **options: Any) -> Callable[[bytes], int]:
+    """Counts the items of a decoder that is fed in chunks."""
+
+    def read(data: bytes) -> int:
+        decoder = getattr(codec, DECODERS[layer])(**options)
+        count = 0
+        for start in range(0, len(data), chunk):
+            decoder.feed(data[start : start + chunk])
+            count += sum(1 for _ in decoder)
+        decoder.close()
+        return count + sum(1 for _ in decoder)
+
+    return read
+
+
+def iterator(codec: ModuleType, layer: str, **options: Any) -> Callable[[bytes], int]:
+    return lambda data: sum(1 for _ in getattr(codec, ITERATORS[layer])(data, **options))
+
+
+def sizes(ordinary: int, long: int) -> pytest.MarkDecorator:
+    """Runs a test with ``ordinary`` bytes or frames, and by hand with ``long``."""
+    return pytest.mark.parametrize(
+        "size", [pytest.param(ordinary, id="ordinary"), pytest.param(long, id="long", marks=pytest.mark.long)]
+    )
+
+
+layers = pytest.mark.parametrize("layer", LAYERS)
+
+
+@layers
+@sizes(2 * MIB, 8 * MIB)
+def test_one_content_in_small_chunks(codec: ModuleType, layer: str, size: int) -> None:
+    def message(size: int) -> bytes:
+        return message_wire("Send", {"queue": "Foo", "content": bytes(size)})
+
+    assert_linear(streamer(codec, layer, 64), message, size)
+
+
+@layers
+@sizes(25_000, 100_000)
+def test_many_small_frames(codec: ModuleType, layer: str, size: int) -> None:
+    frame = message_wire("Acknowledge", {"queue": "Foo", "message_id": "1"})
+    for read in (streamer(codec, layer, 10**9), iterator(codec, layer)):
+        assert_linear(read, frame.__mul__, size)
+
+
+#: Bytes of which every few begin something like a frame, by layer; some wait long for what they declare.
+STARTS = {
+    "frames": {
+        "markers": b"H",
+        "headers": message_header(1, 1),
+        # Each is a frame of 99 packets, nested in the one before, and one byte too large at its last.
+        "chains": message_header(1, 99) + packet_header(1, 8),
+        "cut": message_header(1, 1) + packet_header(1, 60 * MIB),
+        "far": message_header(1, 2) + packet_header(1, 64_000),
+    },
+    "messages": {
+        "markers": b"H",
+        "headers": message_header(3, 4),
+        "chains": b"".join(message_header(3, 4) + packet_header(type, 8) for type in (1, 2, 3, 5)),
+        "cut": message_header(1, 2) + packet_header(1, 60 * MIB),
+        "far": message_header(1, 2) + packet_header(1, 64_000),
+        # Frames of an unknown type, each 99 packets and one byte too large, with a good message inside.
+        "nested": message_header(999, 99)
+        + packet_header(1, 80)
+        + message_wire("Acknowledge", {"queue": "", "message_id": ""}),
+    },
+}
+LIMITS = {"chains": 8 + 99 * 40 - 1, "nested": 8 + 99 * 112 - 1}
+
+
+@pytest.mark.parametrize(("layer", "name"), [(layer, name) for layer in LAYERS for name in STARTS[layer]])
+@sizes(MIB // 8, MIB)
+def test_recovery(codec: ModuleType, layer: str, name: str, size: int) -> None:
+    unit = STARTS[layer][name]
+    options = {"on_fault": "skip", "max_frame_size": LIMITS.get(name, 64 * MIB)}
+    for read in (streamer(codec, layer, 64 * 1024, **options), iterator(codec, layer, **options)):
+        assert_linear(read, lambda size: unit * (size // len(unit)), size)
+
+
+def growth(function: Callable[[], Any]) -> int:
+    """The most memory that a call holds at a time, in bytes."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@layers
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("length", [60 * MIB, 10**12, 2**62])
+def test_a_declared_length_allocates_nothing(codec: ModuleType, layer: str, mode: str, length: int) -> None:
+    data = message_header(1, 2) + packet_header(2, length) + b"start"
+
+    def read() -> None:
+        decoder = getattr(codec, DECODERS[layer])(max_frame_size=None, on_fault=mode)
+        decoder.feed(data)
+        assert list(decoder) == []
+        assert decoder.buffered == len(data)
+        codec.scan(data, max_frame_size=None)
+        with pytest.raises(ProtocolError):
+            list(getattr(codec, ITERATORS[layer])(data, max_frame_size=None))
+
+    assert growth(read) < 64 * 1024
+
+
+@layers
+@pytest.mark.parametrize("unit", [b"x", b"H", b"H0100101", message_header(1, 1) + packet_header(1, 500)])
+def test_endless_junk_is_held_flat(codec: ModuleType, layer: str, unit: bytes) -> None:
+    chunk = unit * (16 * 1024 // len(unit))
+
+    def read() -> None:
+        decoder = getattr(codec, DECODERS[layer])(max_frame_size=400, on_fault="skip")
+        for _ in range(32):
+            decoder.feed(chunk)
+            assert list(decoder) == []
+        assert decoder.buffered == 32 * len(chunk)
+
+    assert growth(read) < 16 * len(chunk)
+
+
+@layers
+def test_nothing_is_held_after_a_fault(codec: ModuleType, layer: str) -> None:
+    decoder = getattr(codec, DECODERS[layer])()
+
+    def read() -> None:
+        for _ in range(100):
+            with pytest.raises(ProtocolError):
+                decoder.feed(bytes(16 * 1024))
+
+    decoder.feed(bytes(MIB))
+    with pytest.raises(ProtocolError):
+        next(decoder)
+    assert growth(read) < 64 * 1024

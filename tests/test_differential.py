@@ -1,0 +1,233 @@
+"""Both codecs do the same with the same bytes, and each keeps the laws that tie its ways of reading together.
+
+Comparisons take ``both_codecs``; laws that a codec can break alone take ``codec``. The ordinary run draws from
+a fixed seed; ``-m long`` draws anew, and a hundred times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from types import ModuleType
+from typing import Any
+
+import pytest
+from differential import LAYERS, MODES, Outcome, iterated, joined, lasting, operated, plain, streamed, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import Case, Told, calls, cases, frames, messages, sizes
+from wire import field_names, message_parts, message_wire, parts
+
+from phpmq.protocol import CATALOGUE, PACKET_HEADER_SIZES, Form
+from phpmq.records import Damage
+
+Codecs = tuple[ModuleType, ModuleType]
+
+
+def fixed(examples: int) -> settings:
+    return settings(max_examples=examples, derandomize=True, deadline=None, database=None)
+
+
+def drawn(examples: int) -> settings:
+    return settings(max_examples=100 * examples, deadline=None)
+
+
+efforts = pytest.mark.parametrize(
+    "effort", [pytest.param(fixed, id="fixed"), pytest.param(drawn, id="drawn", marks=pytest.mark.long)]
+)
+Effort = Callable[[int], settings]
+
+
+class Comparison:
+    """Both codecs, and how often they were compared."""
+
+    def __init__(self, codecs: Codecs) -> None:
+        self.codecs = codecs
+        self.cases = 0
+
+    def __call__(self, function: Callable[..., Outcome], *args: Any, **options: Any) -> None:
+        """Whatever ``function`` sees is the same with both."""
+        reference, compiled = self.codecs
+        self.cases += 1
+        assert function(compiled, *args, **options) == function(reference, *args, **options)
+
+
+@pytest.fixture
+def agree(both_codecs: Codecs, record_property: Callable[[str, object], None]) -> Iterator[Comparison]:
+    comparison = Comparison(both_codecs)
+    yield comparison
+    record_property("cases", comparison.cases)
+
+
+@efforts
+def test_damaged_streams(agree: Comparison, effort: Effort) -> None:
+    @effort(400)
+    @given(cases())
+    def compare(case: Case) -> None:
+        agree(whole, case.data, **case.options)
+        for layer in LAYERS:
+            for mode in MODES:
+                agree(streamed, layer, case.chunks, on_fault=mode, **case.options)
+
+    compare()
+
+
+@efforts
+def test_calls_in_any_order(agree: Comparison, effort: Effort) -> None:
+    @effort(300)
+    @given(cases(), st.lists(calls, max_size=30), st.sampled_from(LAYERS), st.sampled_from(MODES))
+    def compare(case: Case, steps: list[str], layer: str, mode: str) -> None:
+        agree(operated, layer, case.chunks, steps, on_fault=mode, **case.options)
+
+    compare()
+
+
+def written(codec: ModuleType, told: Told, size: int) -> Outcome:
+    """What a codec makes of a message, and on the wire."""
+    message = getattr(codec, told.name)(**told.fields)
+    buffer = bytearray(1000)
+    codec.encode_into(message, buffer, 7, packet_header_size=size)
+    many = codec.encode_many([message, message], packet_header_size=size)
+    return [plain(message), repr(message), codec.encode(message, packet_header_size=size), many, buffer]
+
+
+@efforts
+def test_encoding(agree: Comparison, effort: Effort) -> None:
+    @effort(200)
+    @given(messages, sizes)
+    def compare(told: Told, size: int) -> None:
+        agree(written, told, size)
+
+    compare()
+
+
+FIELDS = {"queue": "Foo", "content": b"\0H0100202\n", "message_id": "d7", "ttl": 3600, "count": 5}
+
+
+def header_positions(pieces: list[bytes]) -> Iterator[int]:
+    start = 0
+    for index, piece in enumerate(pieces):
+        if index == 0 or index % 2:
+            yield from range(start, start + len(piece))
+        start += len(piece)
+
+
+def every_header_byte(form: Form, size: int) -> Iterator[list[bytes]]:
+    """A message with one byte of its headers set to one of all values, as what comes before, the byte, and the rest."""
+    pieces = message_parts(form.message, {name: FIELDS[name] for name in field_names(form)}, size)
+    for_recovery = message_wire("Acknowledge", {"queue": "", "message_id": "0"}, size)
+    data = b"".join(pieces) + for_recovery
+    for position in header_positions(pieces):
+        for value in range(256):
+            yield [data[:position], bytes([value]), data[position + 1 :]]
+
+
+shapes = pytest.mark.parametrize("size", PACKET_HEADER_SIZES)
+forms = pytest.mark.parametrize("form", CATALOGUE.values(), ids=lambda form: f"{form.message}{len(form.packets)}")
+
+
+@shapes
+@forms
+def test_every_value_of_every_header_byte(agree: Comparison, form: Form, size: int) -> None:
+    for chunks in every_header_byte(form, size):
+        before, byte, after = chunks
+        agree(streamed, "messages", [before + byte, after], packet_header_size=size, on_fault="raise")
+        agree(iterated, "messages", b"".join(chunks), packet_header_size=size, on_fault="skip")
+
+
+@pytest.mark.long
+@shapes
+@forms
+def test_every_value_of_every_header_byte_in_every_way(agree: Comparison, form: Form, size: int) -> None:
+    for chunks in every_header_byte(form, size):
+        for cut in (chunks, [b"".join(chunks)]):
+            for layer in LAYERS:
+                for mode in MODES:
+                    agree(streamed, layer, cut, packet_header_size=size, on_fault=mode)
+
+
+def chunks_do_not_matter(codec: ModuleType, case: Case, layer: str, **options: Any) -> None:
+    at_once = iterated(codec, layer, case.data, **options)
+    assert joined(codec, layer, [case.data], **options) == at_once
+    assert lasting(joined(codec, layer, case.chunks, **options)) == lasting(at_once)
+
+
+def a_scan_sees_what_iteration_sees(codec: ModuleType, case: Case) -> None:
+    scan = codec.scan(case.data, **case.options)
+    error = [plain(scan.error)] if scan.error else []
+    items = iterated(codec, "messages", case.data, **case.options)
+    assert (len(items) - len(error), items[scan.frames :]) == (scan.frames, error)
+    frames = islice(codec.iter_frames(case.data, **case.options), scan.frames)
+    assert scan.end == sum(frame.size for frame in frames)
+
+
+def frames_and_damages_tile_the_input(codec: ModuleType, case: Case) -> None:
+    end, size = 0, case.options["packet_header_size"]
+    for item in codec.iter_frames(case.data, on_fault="skip", **case.options):
+        if isinstance(item, Damage):
+            start, stop, wire = item.start, item.stop, item.data
+            assert item.offset >= start
+        else:
+            start, stop = item.offset, item.offset + item.size
+            wire = codec.encode_frame(item.type, item.packets, packet_header_size=size)
+        assert (start, wire) == (end, case.data[start:stop])
+        end = stop
+    assert end == len(case.data)
+
+
+def messages_and_damages_tile_the_input(codec: ModuleType, case: Case) -> None:
+    decoder, end = codec.Decoder(on_fault="skip", **case.options), 0
+    decoder.feed(case.data)
+    decoder.close()
+    for item in decoder:
+        wire = case.data[end : decoder.offset]
+        if isinstance(item, Damage):
+            assert (item.start, item.stop, item.data) == (end, decoder.offset, wire)
+        else:
+            assert codec.decode(wire, **case.options) == item
+        end = decoder.offset
+    assert (end, decoder.buffered) == (len(case.data), 0)
+
+
+@efforts
+def test_laws_of_reading(codec: ModuleType, effort: Effort) -> None:
+    @effort(300)
+    @given(cases())
+    def check(case: Case) -> None:
+        for layer in LAYERS:
+            for mode in MODES:
+                chunks_do_not_matter(codec, case, layer, on_fault=mode, **case.options)
+        a_scan_sees_what_iteration_sees(codec, case)
+        frames_and_damages_tile_the_input(codec, case)
+        messages_and_damages_tile_the_input(codec, case)
+
+    check()
+
+
+@efforts
+def test_messages_come_back(codec: ModuleType, effort: Effort) -> None:
+    @effort(200)
+    @given(messages, sizes, st.data())
+    def check(told: Told, size: int, data: st.DataObject) -> None:
+        message = getattr(codec, told.name)(**told.fields)
+        header, *bodies = message_parts(*told, size)
+        assert codec.encode(message, packet_header_size=size) == header + b"".join(bodies)
+        packets = data.draw(st.permutations(list(zip(bodies[::2], bodies[1::2], strict=True))))
+        reordered = header + b"".join(chain.from_iterable(packets))
+        assert codec.decode(reordered, packet_header_size=size) == message
+
+    check()
+
+
+@efforts
+def test_frames_come_back(codec: ModuleType, effort: Effort) -> None:
+    @effort(100)
+    @given(st.lists(frames, max_size=4), sizes)
+    def check(told: list[tuple[int, list[tuple[int, bytes]]]], size: int) -> None:
+        wires = [b"".join(parts(*frame, size)) for frame in told]
+        assert [codec.encode_frame(*frame, packet_header_size=size) for frame in told] == wires
+        came = list(codec.iter_frames(b"".join(wires), packet_header_size=size))
+        assert [(frame.type, list(frame.packets)) for frame in came] == told
+        assert [frame.size for frame in came] == [len(wire) for wire in wires]
+
+    check()
