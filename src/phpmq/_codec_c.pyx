@@ -1,0 +1,1727 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, auto_pickle=False
+"""The compiled codec: the names and the behaviour of ``_codec_py``, written separately.
+
+Its idea: a *walk* judges one frame, a *cursor* goes from frame to frame, both in plain C without any
+Python object. What stands above them turns the places they found into objects.
+"""
+
+import cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8, PyUnicode_FromObject
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+
+from operator import index as _index
+from types import GenericAlias
+
+from phpmq.errors import Fault, IncompleteMessage, ProtocolError, foreign_hint, header_size_hint
+from phpmq.protocol import (
+    CATALOGUE,
+    DAMAGE_DATA_SIZE,
+    DEFAULT_MAX_FRAME_SIZE,
+    DEFAULT_PACKET_HEADER_SIZE,
+    DETECTION_SIZE,
+    FOUND_SIZE,
+    MAX_MESSAGE_TYPE,
+    MAX_PACKET_COUNT,
+    MAX_PACKET_TYPE,
+    PACKET_HEADER_SIZES,
+)
+from phpmq.records import Damage, Frame, Packet, Scan
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+
+    #ifndef PHPMQ_VERSION
+    #error "PHPMQ_VERSION is not defined: build through setup.py"
+    #endif
+
+    /* Eight bytes, the first of them in the lowest place on every machine. */
+    static inline uint64_t load_word(const unsigned char *bytes) {
+        uint64_t word;
+        memcpy(&word, bytes, 8);
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        word = __builtin_bswap64(word);
+    #endif
+        return word;
+    }
+
+    static inline int are_digits(uint64_t word) {
+        const uint64_t high = 0xF0F0F0F0F0F0F0F0u;
+        return ((word & high) | (((word + 0x0606060606060606u) & high) >> 4)) == 0x3333333333333333u;
+    }
+
+    /* The number that eight digits write: pairs, then fours, then all, each step in one multiplication. */
+    static inline uint32_t number_of(uint64_t digits) {
+        digits = (digits & 0x0F0F0F0F0F0F0F0Fu) * 2561 >> 8;
+        digits = (digits & 0x00FF00FF00FF00FFu) * 6553601 >> 16;
+        return (uint32_t)((digits & 0x0000FFFF0000FFFFu) * 42949672960001u >> 32);
+    }
+    """
+    const char *PHPMQ_VERSION
+    uint64_t load_word(const unsigned char *data) noexcept nogil
+    bint are_digits(uint64_t word) noexcept nogil
+    unsigned int number_of(uint64_t digits) noexcept nogil
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    void *PyUnicode_DATA(object text)
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 largest)
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+__version__ = PHPMQ_VERSION.decode()
+
+__all__ = [
+    "Acknowledge",
+    "Consume",
+    "DeadLetter",
+    "Decoder",
+    "Dispatch",
+    "FrameDecoder",
+    "Message",
+    "Receipt",
+    "Requeue",
+    "Send",
+    "decode",
+    "detect_packet_header_size",
+    "encode",
+    "encode_frame",
+    "encode_into",
+    "encode_many",
+    "iter_frames",
+    "iter_messages",
+    "scan",
+]
+
+
+# --- One frame -------------------------------------------------------------------------------------
+
+# Faults as numbers for the C code; the order is that of the enum.
+cdef enum:
+    NO_FAULT
+    NOT_A_MESSAGE
+    BAD_DIGITS
+    UNSUPPORTED_VERSION
+    UNKNOWN_MESSAGE_TYPE
+    PACKET_COUNT_MISMATCH
+    NOT_A_PACKET
+    UNEXPECTED_PACKET
+    DUPLICATE_PACKET
+    TOO_LARGE
+    BAD_INTEGER
+    TRUNCATED
+    TRAILING_DATA
+
+cdef tuple FAULTS = (None, *Fault)
+
+cdef enum:
+    SEND = 1
+    CONSUME = 2
+    DISPATCH = 3
+    ACKNOWLEDGE = 4
+    REQUEUE = 5
+    DEAD_LETTER = 6
+
+cdef enum:
+    QUEUE = 1
+    CONTENT = 2
+    MESSAGE_ID = 3
+    COUNT = 4
+    TTL = 5
+
+cdef enum:
+    HEADER = 8
+    MOST_PACKETS = 99
+    MOST_INTEGER_DIGITS = 19
+
+# The packet types of each form as a bit set, by message type and packet count; 0 where there is no such form.
+cdef unsigned int[7][5] FORMS
+
+
+cdef int fill_forms() except -1:
+    cdef int type, count, packet
+    memset(FORMS, 0, sizeof(FORMS))
+    for (type, count), form in CATALOGUE.items():
+        for packet in form.packets:
+            FORMS[type][count] |= 1u << packet
+    return 0
+
+
+fill_forms()
+
+cdef enum Verdict:
+    WHOLE
+    MORE
+    FAULTY
+
+cdef struct Span:
+    int type
+    int64_t start
+    int64_t size
+
+# One frame being judged. Places count from its first byte, so that a walk goes on where it was when more
+# bytes have come, wherever these lie by then. Every byte is read once: the caller's memory may change.
+cdef struct Walk:
+    int header_size
+    int64_t limit
+    bint messages             # judge by the catalogue too, not only the framing
+    int64_t at                # where the header or the content in hand begins
+    int64_t end               # where the content in hand ends
+    bint in_content
+    int judged                # bytes of the header in hand that were found good
+    int type
+    int count
+    unsigned int allowed      # the packet types of this form, as a bit set; only for messages
+    int begun                 # packets whose header is whole
+    unsigned int seen         # their types, as a bit set
+    int packet_type
+    int64_t length
+    int64_t number            # the TTL or the count; no form has both
+    int fault
+    int64_t fault_at
+    Span[MOST_PACKETS] packets  # by packet type for messages, else in the order of the wire
+
+
+cdef inline void begin(Walk *walk, bint messages) noexcept nogil:
+    walk.messages = messages
+    walk.at = 0
+    walk.in_content = False
+    walk.judged = 0
+    walk.type = 0
+    walk.count = 0
+    walk.begun = 0
+    walk.seen = 0
+
+
+cdef inline bint is_new(const Walk *walk) noexcept nogil:
+    return walk.at == 0 and walk.judged == 0
+
+
+cdef inline Verdict fail(Walk *walk, int fault, int64_t at) noexcept nogil:
+    walk.fault = fault
+    walk.fault_at = at
+    return FAULTY
+
+
+cdef inline bint is_digit(unsigned char byte) noexcept nogil:
+    return c'0' <= byte <= c'9'
+
+
+cdef inline bint is_known_type(int type) noexcept nogil:
+    return SEND <= type <= DEAD_LETTER
+
+
+cdef inline bint is_form(Walk *walk) noexcept nogil:
+    walk.allowed = FORMS[walk.type][walk.count] if walk.count < 5 else 0
+    return walk.allowed != 0
+
+
+cdef inline int plain_message_header(const unsigned char *header) noexcept nogil:
+    """The type and the count of a message header, as one number of five digits; -1 where it needs a closer look."""
+    cdef uint64_t word = load_word(header)
+    cdef uint64_t digits = word >> 24 << 24 | 0x303030
+    return <int>number_of(digits) if (word & 0xFFFFFF) == 0x313048 and are_digits(digits) else -1  # "H01"
+
+
+cdef inline int plain_packet_header(const unsigned char *header, int size, int64_t *length) noexcept nogil:
+    """The type of a packet header and its length, of up to eight digits; -1 where it needs a closer look."""
+    cdef uint64_t zeros = 0x3030303030303030u
+    cdef uint64_t last = load_word(header + size - 8)
+    cdef unsigned int tens = header[1] - <unsigned int>c'0'
+    cdef unsigned int ones = header[2] - <unsigned int>c'0'
+    if (
+        (load_word(header) & 0xFFFFFFFFFF0000FFu) != 0x3030303030000050u  # "P", the type, zeros
+        or load_word(header + size - 16) != zeros
+        or load_word(header + size - 24) != zeros
+        or (size > 32 and load_word(header + size - 32) != zeros)
+        or tens > 9
+        or ones > 9
+        or not are_digits(last)
+    ):
+        return -1
+    length[0] = number_of(last)
+    return tens * 10 + ones
+
+
+cdef inline bint is_plain_message(Walk *walk, const unsigned char *frame, int64_t size) noexcept nogil:
+    """Walk over a message that is whole and right, its headers plain. False says nothing but: look closer."""
+    cdef int64_t at = HEADER
+    cdef int64_t length
+    cdef unsigned int allowed
+    cdef int number, type, count, _step
+    if size < HEADER:
+        return False
+    number = plain_message_header(frame)
+    type = number / 100
+    count = number % 100
+    if number < 0 or not is_known_type(type) or count > 4:
+        return False
+    allowed = FORMS[type][count]
+    if allowed == 0:
+        return False
+    for _step in range(count):
+        if size - at < walk.header_size:
+            return False
+        number = plain_packet_header(frame + at, walk.header_size, &length)
+        at += walk.header_size
+        if number < 0 or number > TTL or not allowed >> number & 1 or length > min(size, walk.limit) - at:
+            return False
+        if number >= COUNT and not (
+            1 <= length <= MOST_INTEGER_DIGITS and is_integer(frame + at, length, &walk.number)
+        ):
+            return False
+        allowed ^= 1u << number
+        walk.packets[number].start = at
+        walk.packets[number].size = length
+        at += length
+    walk.type = type
+    walk.count = walk.begun = count
+    walk.at = at
+    return True
+
+
+cdef Verdict walk_on(Walk *walk, const unsigned char *frame, int64_t size) noexcept nogil:
+    """Judge what is new of a frame of which `size` bytes are at hand."""
+    cdef Verdict verdict
+    if walk.at == 0:
+        verdict = message_header(walk, frame, size)
+        if verdict != WHOLE:
+            return verdict
+    while True:
+        if walk.in_content:
+            if size < walk.end:
+                return MORE
+            if walk.messages and walk.packet_type >= COUNT and not is_integer(
+                frame + walk.at, walk.length, &walk.number
+            ):
+                return fail(walk, BAD_INTEGER, walk.at)
+            walk.at = walk.end
+            walk.in_content = False
+            walk.judged = 0
+        if walk.begun == walk.count:
+            return WHOLE
+        verdict = packet_header(walk, frame + walk.at, size - walk.at)
+        if verdict != WHOLE:
+            return verdict
+
+
+cdef inline Verdict message_header(Walk *walk, const unsigned char *header, int64_t size) noexcept nogil:
+    cdef int number = plain_message_header(header) if size >= HEADER else -1
+    if number < 0:
+        return message_header_by_bytes(walk, header, min(size, HEADER))
+    walk.type = number / 100
+    walk.count = number % 100
+    if walk.messages:
+        if not is_known_type(walk.type):
+            return fail(walk, UNKNOWN_MESSAGE_TYPE, 3)
+        if not is_form(walk):
+            return fail(walk, PACKET_COUNT_MISMATCH, 6)
+    walk.at = HEADER
+    walk.judged = 0
+    return WHOLE
+
+
+cdef Verdict message_header_by_bytes(Walk *walk, const unsigned char *header, int64_t size) noexcept nogil:
+    cdef int digit
+    if walk.judged == 0 and size > 0:
+        if header[0] != c'H':
+            return fail(walk, NOT_A_MESSAGE, 0)
+        walk.judged = 1
+        walk.type = walk.count = 0
+    while walk.judged < size:
+        if not is_digit(header[walk.judged]):
+            return fail(walk, BAD_DIGITS, walk.judged)
+        digit = header[walk.judged] - c'0'
+        if walk.judged <= 2:
+            walk.type = walk.type * 10 + digit  # the version, until it is judged
+            if walk.judged == 2:
+                if walk.type != 1:
+                    return fail(walk, UNSUPPORTED_VERSION, 1)
+                walk.type = 0
+        elif walk.judged <= 5:
+            walk.type = walk.type * 10 + digit
+            if walk.judged == 5 and walk.messages and not is_known_type(walk.type):
+                return fail(walk, UNKNOWN_MESSAGE_TYPE, 3)
+        else:
+            walk.count = walk.count * 10 + digit
+        walk.judged += 1
+    if walk.judged < HEADER:
+        return MORE
+    if walk.messages and not is_form(walk):
+        return fail(walk, PACKET_COUNT_MISMATCH, 6)
+    walk.at = HEADER
+    walk.judged = 0
+    return WHOLE
+
+
+cdef inline Verdict packet_header(Walk *walk, const unsigned char *header, int64_t size) noexcept nogil:
+    cdef int fault
+    cdef int type = plain_packet_header(header, walk.header_size, &walk.length) if size >= walk.header_size else -1
+    if type < 0:
+        return packet_header_by_bytes(walk, header, min(size, walk.header_size))
+    walk.packet_type = type
+    fault = judge_packet_type(walk)
+    return fail(walk, fault, walk.at + 1) if fault else begin_content(walk)
+
+
+cdef Verdict packet_header_by_bytes(Walk *walk, const unsigned char *header, int64_t size) noexcept nogil:
+    cdef int digit, fault
+    if walk.judged == 0 and size > 0:
+        if header[0] != c'P':
+            return fail(walk, NOT_A_PACKET, walk.at)
+        walk.judged = 1
+        walk.packet_type = 0
+        walk.length = 0
+    while walk.judged < size:
+        if not is_digit(header[walk.judged]):
+            return fail(walk, BAD_DIGITS, walk.at + walk.judged)
+        digit = header[walk.judged] - c'0'
+        if walk.judged <= 2:
+            walk.packet_type = walk.packet_type * 10 + digit
+            if walk.judged == 2:
+                fault = judge_packet_type(walk)
+                if fault:
+                    return fail(walk, fault, walk.at + 1)
+        elif walk.length > (INT64_MAX - digit) / 10:
+            walk.length = INT64_MAX  # stays there, and is over every limit
+        else:
+            walk.length = walk.length * 10 + digit
+        walk.judged += 1
+    return MORE if walk.judged < walk.header_size else begin_content(walk)
+
+
+cdef inline int judge_packet_type(Walk *walk) noexcept nogil:
+    if not walk.messages:
+        return NO_FAULT
+    if walk.packet_type > TTL or not (walk.allowed >> walk.packet_type & 1):
+        return UNEXPECTED_PACKET
+    return DUPLICATE_PACKET if walk.seen >> walk.packet_type & 1 else NO_FAULT
+
+
+cdef inline Verdict begin_content(Walk *walk) noexcept nogil:
+    cdef int64_t start = walk.at + walk.header_size
+    cdef Span *packet
+    if walk.length > walk.limit - start:
+        return fail(walk, TOO_LARGE, walk.at + 3)
+    walk.at = start
+    walk.end = start + walk.length
+    walk.in_content = True
+    if walk.messages:
+        if walk.packet_type >= COUNT and not 1 <= walk.length <= MOST_INTEGER_DIGITS:
+            return fail(walk, BAD_INTEGER, start)
+        walk.seen |= 1u << walk.packet_type
+        packet = &walk.packets[walk.packet_type]
+    else:
+        packet = &walk.packets[walk.begun]
+    packet.type = walk.packet_type
+    packet.start = start
+    packet.size = walk.length
+    walk.begun += 1
+    return WHOLE
+
+
+cdef inline bint is_integer(const unsigned char *content, int64_t size, int64_t *number) noexcept nogil:
+    """Whether the content, of 1 to 19 bytes, is canonical; and the number that it is then."""
+    cdef uint64_t result = 0
+    cdef int64_t place
+    for place in range(size):
+        if not is_digit(content[place]) or (place == 1 and result == 0):
+            return False
+        result = result * 10 + (content[place] - c'0')  # at most 19 digits: below 2**64
+    number[0] = <int64_t>result
+    return result <= <uint64_t>INT64_MAX
+
+
+# --- From frame to frame ---------------------------------------------------------------------------
+
+cdef enum State:
+    FRAMES      # a frame begins at `at`
+    OUTLINE     # only the message layer objects to the frame at `at`: where would it end?
+    SEARCH      # the damage goes on at least up to `at`; does a frame begin there?
+    DAMAGED     # the damage ends at `at`, and is not yet taken
+
+cdef enum Found:
+    NOTHING     # more bytes are needed; at the end of the input: all is read
+    ITEM        # a whole frame, at `at`
+    DAMAGE
+    FAULT
+
+# A reader's place in a stream of frames. Offsets are absolute.
+cdef struct Cursor:
+    bint messages
+    bint skip
+    State state
+    int64_t at
+    int64_t damage_start
+    int fault
+    int64_t fault_at
+    Walk walk
+
+
+cdef void place(Cursor *cursor) noexcept nogil:
+    """Put the cursor at the start of the input."""
+    cursor.state = FRAMES
+    cursor.at = 0
+    begin(&cursor.walk, cursor.messages)
+
+
+cdef Found find_next(
+    Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop, bint final
+) noexcept nogil:
+    """Find the next item in the bytes from `origin` (where `data` points) up to `stop`, and stay before it."""
+    cdef Verdict verdict
+    cdef const unsigned char *frame
+    cdef const unsigned char *candidate
+    cdef int64_t end
+    while True:
+        if cursor.state == FRAMES:
+            if cursor.at == stop:
+                return NOTHING
+            frame = data + (cursor.at - origin)
+            if cursor.messages and is_new(&cursor.walk) and is_plain_message(&cursor.walk, frame, stop - cursor.at):
+                return ITEM
+            verdict = walk_on(&cursor.walk, frame, stop - cursor.at)
+            if verdict == WHOLE:
+                return ITEM
+            if verdict == FAULTY:
+                cursor.fault = cursor.walk.fault
+                cursor.fault_at = cursor.at + cursor.walk.fault_at
+            elif final:
+                cursor.fault = TRUNCATED
+                cursor.fault_at = cursor.at
+            else:
+                return NOTHING
+            if not cursor.skip:
+                return FAULT
+            cursor.damage_start = cursor.at
+            if cursor.fault in (
+                UNKNOWN_MESSAGE_TYPE, PACKET_COUNT_MISMATCH, UNEXPECTED_PACKET, DUPLICATE_PACKET, BAD_INTEGER
+            ):
+                cursor.state = OUTLINE
+                begin(&cursor.walk, False)
+            else:
+                search_on(cursor)
+        elif cursor.state == OUTLINE:
+            verdict = walk_on(&cursor.walk, data + (cursor.at - origin), stop - cursor.at)
+            end = cursor.at + cursor.walk.at
+            if not final and (verdict == MORE or (verdict == WHOLE and end == stop)):
+                return NOTHING
+            if verdict == WHOLE and (end == stop or data[end - origin] == c'H'):
+                cursor.state = DAMAGED
+                cursor.at = end
+                begin(&cursor.walk, cursor.messages)
+            else:
+                search_on(cursor)
+        elif cursor.state == SEARCH:
+            candidate = NULL
+            if cursor.at < stop:
+                candidate = <const unsigned char *>memchr(
+                    data + (cursor.at - origin), c'H', <size_t>(stop - cursor.at)
+                )
+            if candidate == NULL:
+                cursor.at = stop
+                if not final:
+                    return NOTHING
+                cursor.state = DAMAGED
+                continue
+            cursor.at = origin + (candidate - data)
+            verdict = walk_on(&cursor.walk, candidate, stop - cursor.at)
+            if verdict == WHOLE:
+                cursor.state = DAMAGED
+            elif verdict == MORE and not final:
+                return NOTHING
+            else:
+                search_on(cursor)
+        else:
+            return DAMAGE
+
+
+cdef inline void search_on(Cursor *cursor) noexcept nogil:
+    cursor.state = SEARCH
+    cursor.at += 1
+    begin(&cursor.walk, cursor.messages)
+
+
+cdef inline void take(Cursor *cursor, Found found) noexcept nogil:
+    """Step over what `find_next` found."""
+    cursor.state = FRAMES
+    if found == ITEM:
+        cursor.at += cursor.walk.at
+        begin(&cursor.walk, cursor.messages)
+
+
+# --- Arguments -------------------------------------------------------------------------------------
+
+cdef object to_int(object value, str name):
+    """An exact `int` from anything with `__index__` but `bool`."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+    return int.__index__(_index(value))
+
+
+cdef int to_header_size(object value) except -1:
+    size = to_int(value, "packet_header_size")
+    if size == 32 or size == 35 or size == 36:
+        return size
+    raise ValueError(f"packet_header_size must be 32, 35 or 36, not {size}")
+
+
+cdef int64_t to_limit(object value) except -1:
+    if value is None:
+        return INT64_MAX
+    cdef int64_t limit
+    try:
+        limit = to_int(value, "max_frame_size")
+    except OverflowError:
+        limit = 0
+    if limit < HEADER:
+        raise ValueError(f"max_frame_size must be None or from 8 to 2**63-1, not {value}")
+    return limit
+
+
+cdef bint to_skip(object value) except -1:
+    if not isinstance(value, str):
+        raise TypeError(f"on_fault must be a str, not {type(value).__name__}")
+    if value not in ("raise", "skip"):
+        raise ValueError(f"on_fault must be 'raise' or 'skip', not {value!r}")
+    return value == "skip"
+
+
+cdef int set_up(Cursor *cursor, bint messages, object header_size, object max_frame_size, object on_fault) except -1:
+    cursor.messages = messages
+    cursor.walk.header_size = to_header_size(header_size)
+    cursor.walk.limit = to_limit(max_frame_size)
+    cursor.skip = to_skip(on_fault)
+    place(cursor)
+    return 0
+
+
+cdef int acquire(object data, Py_buffer *view, str name, int flags = PyBUF_SIMPLE) except -1:
+    try:
+        PyObject_GetBuffer(data, view, flags)
+    except (BufferError, TypeError):
+        kind = "writable C-contiguous" if flags == PyBUF_WRITABLE else "C-contiguous"
+        raise TypeError(f"{name} must be a {kind} bytes-like object, not {type(data).__name__}") from None
+    return 0
+
+
+cdef str to_text(object value, str name):
+    if not PyUnicode_Check(value):
+        hint = "; decode it" if isinstance(value, (bytes, bytearray)) else ""
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}{hint}")
+    cdef str text = PyUnicode_FromObject(value)
+    if not PyUnicode_IS_COMPACT_ASCII(text):
+        try:
+            text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{name} must be text that UTF-8 can carry: {error.reason} at {error.start}") from None
+    return text
+
+
+cdef bytes to_content(object value, str name):
+    cdef Py_buffer view
+    if type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be bytes, not str; .encode() it")
+    acquire(value, &view, name)
+    try:
+        return PyBytes_FromStringAndSize(<char *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object to_number(object value, str name):
+    number = to_int(value, name)
+    cdef int64_t checked
+    try:
+        checked = number
+    except OverflowError:
+        checked = -1
+    if checked < 0:
+        raise ValueError(f"{name} must be from 0 to 2**63-1, not {number}")
+    return number
+
+
+# --- Messages --------------------------------------------------------------------------------------
+
+cdef class _Message:
+    """What the seven message classes share."""
+
+    cdef readonly str queue
+
+    cdef str first_queue(self, object queue):
+        # `__init__` of an extension type can be called again, and a message must not change. Its queue is set
+        # last, so that a message with a queue has everything.
+        if self.queue is not None:
+            raise TypeError(f"{type(self).__name__} is immutable")
+        return to_text(queue, "queue")
+
+    cdef tuple fields(self):
+        return tuple([getattr(self, name) for name in self.__match_args__])
+
+    def __repr__(self):
+        fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.__match_args__])
+        return f"{type(self).__name__}({fields})"
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        return self.fields() == (<_Message>other).fields()
+
+    def __hash__(self):
+        return hash((type(self), self.fields()))
+
+    def __bytes__(self):
+        return encode(self)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __replace__(self, /, **changes):
+        return type(self)(**(dict(zip(self.__match_args__, self.fields())) | changes))
+
+    def __reduce__(self):
+        from phpmq._backend import rebuild
+
+        return rebuild, (type(self).__name__, self.fields())
+
+
+@cython.final
+@cython.no_gc
+cdef class Send(_Message):
+    """Send(queue, content, ttl=None)
+--
+
+Put a message at the end of a queue (docs/protocol.md, section 5).
+
+Args:
+    queue: the queue's name.
+    content: any C-contiguous buffer; kept as `bytes`.
+    ttl: seconds until it expires, 0 for never; None writes the older form without it.
+
+Raises:
+    TypeError, ValueError: for a field that the wire cannot carry; the text names it.
+"""
+
+    __match_args__ = ("queue", "content", "ttl")
+    cdef readonly bytes content
+    cdef readonly object ttl
+
+    def __init__(self, queue, content, ttl=None):
+        queue = self.first_queue(queue)
+        self.content = to_content(content, "content")
+        self.ttl = None if ttl is None else to_number(ttl, "ttl")
+        self.queue = queue
+
+
+@cython.final
+@cython.no_gc
+cdef class Consume(_Message):
+    """Consume(queue, count)
+--
+
+Ask for up to `count` messages of a queue; a new request replaces the last (docs/protocol.md, section 5).
+
+Raises:
+    TypeError, ValueError: for a field that the wire cannot carry; the text names it.
+"""
+
+    __match_args__ = ("queue", "count")
+    cdef readonly object count
+
+    def __init__(self, queue, count):
+        queue = self.first_queue(queue)
+        self.count = to_number(count, "count")
+        self.queue = queue
+
+
+@cython.final
+@cython.no_gc
+cdef class Dispatch(_Message):
+    """Dispatch(queue, content, message_id, ttl=None)
+--
+
+Carry a queued message to a consumer (docs/protocol.md, section 5).
+
+Args:
+    queue: the queue's name.
+    content: any C-contiguous buffer; kept as `bytes`.
+    message_id: the id that the server gave it.
+    ttl: seconds that are left, 0 for ever; None writes the older form without it.
+
+Raises:
+    TypeError, ValueError: for a field that the wire cannot carry; the text names it.
+"""
+
+    __match_args__ = ("queue", "content", "message_id", "ttl")
+    cdef readonly bytes content
+    cdef readonly str message_id
+    cdef readonly object ttl
+
+    def __init__(self, queue, content, message_id, ttl=None):
+        queue = self.first_queue(queue)
+        self.content = to_content(content, "content")
+        self.message_id = to_text(message_id, "message_id")
+        self.ttl = None if ttl is None else to_number(ttl, "ttl")
+        self.queue = queue
+
+
+@cython.final
+@cython.no_gc
+cdef class Acknowledge(_Message):
+    """Acknowledge(queue, message_id)
+--
+
+Release a dispatched message for good (docs/protocol.md, section 5).
+
+Raises:
+    TypeError, ValueError: for a field that the wire cannot carry; the text names it.
+"""
+
+    __match_args__ = ("queue", "message_id")
+    cdef readonly str message_id
+
+    def __init__(self, queue, message_id):
+        queue = self.first_queue(queue)
+        self.message_id = to_text(message_id, "message_id")
+        self.queue = queue
+
+
+@cython.final
+@cython.no_gc
+cdef class Requeue(_Message):
+    """Requeue(queue, message_id, ttl)
+--
+
+Put a dispatched message at the end of its queue again (docs/protocol.md, section 5).
+
+Args:
+    queue: the queue's name.
+    message_id: the id that the server gave it.
+    ttl: its new time to live in seconds, 0 for ever.
+
+Raises:
+    TypeError, ValueError: for a field that the wire cannot carry; the text names it.
+"""
+
+    __match_args__ = ("queue", "message_id", "ttl")
+    cdef readonly str message_id
+    cdef readonly object ttl
+
+    def __init__(self, queue, message_id, ttl):
+        queue = self.first_queue(queue)
+        self.message_id = to_text(message_id, "message_id")
+        self.ttl = to_number(ttl, "ttl")
+        self.queue = queue
+
+
+@cython.final
+@cython.no_gc
+cdef class DeadLetter(_Message):
+    """DeadLetter(queue, message_id)
+--
+
+Remove a message from its queue, whatever its TTL (docs/protocol.md, section 5).
+
+Raises:
+    TypeError, ValueError: for a field that the wire cannot carry; the text names it.
+"""
+
+    __match_args__ = ("queue", "message_id")
+    cdef readonly str message_id
+
+    def __init__(self, queue, message_id):
+        queue = self.first_queue(queue)
+        self.message_id = to_text(message_id, "message_id")
+        self.queue = queue
+
+
+@cython.final
+@cython.no_gc
+cdef class Receipt(_Message):
+    """Receipt(queue, message_id)
+--
+
+Tell a sender the id of its message, as older servers do (docs/protocol.md, section 5).
+
+Raises:
+    TypeError, ValueError: for a field that the wire cannot carry; the text names it.
+"""
+
+    __match_args__ = ("queue", "message_id")
+    cdef readonly str message_id
+
+    def __init__(self, queue, message_id):
+        queue = self.first_queue(queue)
+        self.message_id = to_text(message_id, "message_id")
+        self.queue = queue
+
+
+Message = Send | Consume | Dispatch | Acknowledge | Requeue | DeadLetter | Receipt
+
+
+# --- Encoding --------------------------------------------------------------------------------------
+
+# One packet to write. Text that plain UTF-8 cannot carry has no `data` and is encoded when it is written.
+cdef struct Part:
+    int type
+    const char *data
+    Py_ssize_t size
+    PyObject *text
+
+# One frame to write; what the parts point at belongs to the message.
+cdef struct Plan:
+    int type
+    int count
+    Part[4] parts
+    char[20] digits
+    Py_ssize_t size
+
+
+cdef inline Part *add_part(Plan *plan, int type) noexcept:
+    cdef Part *part = &plan.parts[plan.count]
+    plan.count += 1
+    part.type = type
+    return part
+
+
+cdef int add_text(Plan *plan, int type, str text) except -1:
+    if text is None:
+        raise TypeError("this message was never filled")
+    cdef Part *part = add_part(plan, type)
+    if PyUnicode_IS_COMPACT_ASCII(text):
+        part.data = <const char *>PyUnicode_DATA(text)
+        part.size = PyUnicode_GET_LENGTH(text)
+        return 0
+    try:
+        part.data = PyUnicode_AsUTF8AndSize(text, &part.size)
+    except UnicodeEncodeError:
+        part.data = NULL
+        part.text = <PyObject *>text
+        part.size = len(text.encode("utf-8", "surrogateescape"))
+    return 0
+
+
+cdef int add_content(Plan *plan, bytes content) except -1:
+    cdef Part *part = add_part(plan, CONTENT)
+    part.data = PyBytes_AS_STRING(content)
+    part.size = PyBytes_GET_SIZE(content)
+    return 0
+
+
+cdef int add_number(Plan *plan, int type, object number) except -1:
+    cdef Part *part = add_part(plan, type)
+    part.data = plan.digits
+    part.size = write_digits(plan.digits, number)
+    return 0
+
+
+cdef Py_ssize_t write_digits(char *place, uint64_t number) noexcept nogil:
+    cdef Py_ssize_t size = 1
+    cdef uint64_t rest = number
+    while rest >= 10:
+        rest /= 10
+        size += 1
+    write_field(place, size, number)
+    return size
+
+
+cdef inline void write_field(char *field, Py_ssize_t size, uint64_t number) noexcept nogil:
+    """Write a number into a field of digits that it does not fill; what stands before it must be zeros."""
+    while True:
+        size -= 1
+        field[size] = <char>(c'0' + number % 10)
+        number /= 10
+        if number == 0:
+            return
+
+
+cdef bint make_plan(object message, int header_size, Plan *plan) except -1:
+    """Plan the frame of a message; False where it is none."""
+    cdef int place
+    plan.count = 0
+    kind = type(message)
+    if kind is Dispatch:
+        plan.type = DISPATCH
+        add_text(plan, QUEUE, (<Dispatch>message).queue)
+        add_content(plan, (<Dispatch>message).content)
+        add_text(plan, MESSAGE_ID, (<Dispatch>message).message_id)
+        if (<Dispatch>message).ttl is not None:
+            add_number(plan, TTL, (<Dispatch>message).ttl)
+    elif kind is Send:
+        plan.type = SEND
+        add_text(plan, QUEUE, (<Send>message).queue)
+        add_content(plan, (<Send>message).content)
+        if (<Send>message).ttl is not None:
+            add_number(plan, TTL, (<Send>message).ttl)
+    elif kind is Acknowledge:
+        plan.type = ACKNOWLEDGE
+        add_text(plan, QUEUE, (<Acknowledge>message).queue)
+        add_text(plan, MESSAGE_ID, (<Acknowledge>message).message_id)
+    elif kind is Consume:
+        plan.type = CONSUME
+        add_text(plan, QUEUE, (<Consume>message).queue)
+        add_number(plan, COUNT, (<Consume>message).count)
+    elif kind is Requeue:
+        plan.type = REQUEUE
+        add_text(plan, QUEUE, (<Requeue>message).queue)
+        add_text(plan, MESSAGE_ID, (<Requeue>message).message_id)
+        add_number(plan, TTL, (<Requeue>message).ttl)
+    elif kind is DeadLetter:
+        plan.type = DEAD_LETTER
+        add_text(plan, QUEUE, (<DeadLetter>message).queue)
+        add_text(plan, MESSAGE_ID, (<DeadLetter>message).message_id)
+    elif kind is Receipt:
+        plan.type = REQUEUE
+        add_text(plan, QUEUE, (<Receipt>message).queue)
+        add_text(plan, MESSAGE_ID, (<Receipt>message).message_id)
+    else:
+        return False
+    plan.size = HEADER + plan.count * header_size
+    for place in range(plan.count):
+        plan.size += plan.parts[place].size
+    return True
+
+
+cdef inline char *write_message_header(char *out, int type, int count) noexcept nogil:
+    memcpy(out, b"H0100000", HEADER)
+    write_field(out + 3, 3, type)
+    write_field(out + 6, 2, count)
+    return out + HEADER
+
+
+cdef inline char *write_packet_header(char *out, int header_size, int type, uint64_t length) noexcept nogil:
+    memset(out, c'0', header_size)
+    out[0] = c'P'
+    write_field(out + 1, 2, type)
+    write_field(out + 3, header_size - 3, length)
+    return out + header_size
+
+
+cdef int write_plan(const Plan *plan, int header_size, char *out) except -1:
+    cdef int place
+    cdef const Part *part
+    cdef bytes encoded
+    out = write_message_header(out, plan.type, plan.count)
+    for place in range(plan.count):
+        part = &plan.parts[place]
+        out = write_packet_header(out, header_size, part.type, part.size)
+        if part.data != NULL:
+            memcpy(out, part.data, part.size)
+        else:
+            encoded = (<str>part.text).encode("utf-8", "surrogateescape")
+            memcpy(out, PyBytes_AS_STRING(encoded), part.size)
+        out += part.size
+    return 0
+
+
+def encode(message, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
+    """Write one message as a frame, its packets in canonical order.
+
+    Raises:
+        TypeError: if it is not a message of this codec.
+        ValueError: for a `packet_header_size` other than 32, 35 or 36 (docs/protocol.md, section 1).
+    """
+    cdef Plan plan
+    cdef int header_size = to_header_size(packet_header_size)
+    if not make_plan(message, header_size, &plan):
+        raise no_message(message, "message")
+    cdef bytes frame = PyBytes_FromStringAndSize(NULL, plan.size)
+    write_plan(&plan, header_size, PyBytes_AS_STRING(frame))
+    return frame
+
+
+def encode_many(messages, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
+    """Write the messages of an iterable as frames, one directly after the other.
+
+    Raises:
+        TypeError: if one is not a message of this codec; the text says which.
+        ValueError: for a `packet_header_size` other than 32, 35 or 36 (docs/protocol.md, section 1).
+    """
+    cdef Plan plan
+    cdef int header_size = to_header_size(packet_header_size)
+    cdef tuple every = tuple(messages)
+    cdef Py_ssize_t size = 0
+    for number, message in enumerate(every):
+        if not make_plan(message, header_size, &plan):
+            raise no_message(message, f"messages[{number}]")
+        size += plan.size
+    cdef bytes frames = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *out = PyBytes_AS_STRING(frames)
+    for message in every:
+        make_plan(message, header_size, &plan)
+        write_plan(&plan, header_size, out)
+        out += plan.size
+    return frames
+
+
+def encode_into(message, buffer, offset=0, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
+    """Write one message as a frame into a writable buffer and return how many bytes that took.
+
+    Args:
+        message: the message.
+        buffer: any writable C-contiguous buffer.
+        offset: where in it the frame begins, in bytes.
+        packet_header_size: 32, 35 or 36 bytes (docs/protocol.md, section 1).
+
+    Raises:
+        TypeError: if it is not a message of this codec, or the buffer is read-only or not contiguous.
+        ValueError: if the offset is negative or the room too small. Nothing is written then.
+    """
+    cdef Plan plan
+    cdef Py_buffer view
+    cdef int header_size = to_header_size(packet_header_size)
+    if not make_plan(message, header_size, &plan):
+        raise no_message(message, "message")
+    place = to_int(offset, "offset")
+    acquire(buffer, &view, "buffer", PyBUF_WRITABLE)
+    try:
+        if place < 0:
+            raise ValueError(f"offset must not be negative, and is {place}")
+        if place + plan.size > view.len:
+            raise ValueError(f"buffer has {max(view.len - place, 0)} bytes from offset {place} on, needs {plan.size}")
+        write_plan(&plan, header_size, <char *>view.buf + <Py_ssize_t>place)
+    finally:
+        PyBuffer_Release(&view)
+    return plan.size
+
+
+cdef object no_message(object message, str name):
+    return TypeError(f"{name} must be a message of this codec, not {type(message).__name__}")
+
+
+def encode_frame(type, packets, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
+    """Write a frame of any type and any packets, known or not.
+
+    Args:
+        type: the message type, 0 to 999.
+        packets: up to 99 `Packet` or (type, content) pairs; packet types are 0 to 99.
+        packet_header_size: 32, 35 or 36 bytes (docs/protocol.md, section 1).
+
+    Raises:
+        TypeError, ValueError: for what a header cannot carry; the text names it.
+    """
+    cdef int header_size = to_header_size(packet_header_size)
+    cdef int message_type = to_field(type, MAX_MESSAGE_TYPE, "type")
+    cdef list ready = []
+    cdef Py_ssize_t size = HEADER
+    cdef bytes content
+    for number, packet in enumerate(packets):
+        if number == MAX_PACKET_COUNT:
+            raise ValueError(f"packets must be at most {MAX_PACKET_COUNT}")
+        try:
+            packet_type, packet_content = packet
+        except (TypeError, ValueError):
+            raise TypeError(f"packets[{number}] must be a Packet or a (type, content) pair") from None
+        content = to_content(packet_content, f"packets[{number}].content")
+        ready.append((to_field(packet_type, MAX_PACKET_TYPE, f"packets[{number}].type"), content))
+        size += header_size + len(content)
+    cdef bytes frame = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *out = write_message_header(PyBytes_AS_STRING(frame), message_type, len(ready))
+    for packet_type, content in ready:
+        out = write_packet_header(out, header_size, packet_type, len(content))
+        memcpy(out, PyBytes_AS_STRING(content), len(content))
+        out += len(content)
+    return frame
+
+
+cdef int to_field(object value, int largest, str name) except -1:
+    number = to_int(value, name)
+    if not 0 <= number <= largest:
+        raise ValueError(f"{name} must be from 0 to {largest}, not {number}")
+    return number
+
+
+# --- From places to objects ------------------------------------------------------------------------
+
+cdef class _Reader:
+    """A cursor over some bytes, and what makes objects of the places it finds."""
+
+    cdef Cursor cursor
+    cdef bint busy
+    cdef str queue          # the last queue name, where it is ASCII: it mostly repeats
+    cdef bytearray head     # the first bytes of a damage that are no longer at hand
+
+    cdef int enter(self) except -1:
+        if self.busy:
+            raise RuntimeError(f"{type(self).__name__} is in use: it was called from within or from another thread")
+        self.busy = True
+        return 0
+
+    cdef object take(self, Found found, const unsigned char *data, int64_t origin):
+        """Make the object of what was found, and only then step over it."""
+        cdef object item
+        cdef Walk *walk = &self.cursor.walk
+        cdef const unsigned char *frame = data + (self.cursor.at - origin)
+        if found == DAMAGE:
+            item = damage_at(&self.cursor, data, origin, b"" if self.head is None else bytes(self.head))
+            self.head = None
+        elif self.cursor.messages:
+            queue = text_like(self.queue, frame + walk.packets[QUEUE].start, walk.packets[QUEUE].size)
+            self.queue = queue if PyUnicode_IS_COMPACT_ASCII(queue) else None
+            item = message_at(walk, frame, queue)
+        else:
+            item = frame_at(&self.cursor, frame)
+        take(&self.cursor, found)
+        return item
+
+
+cdef object message_at(const Walk *walk, const unsigned char *frame, str queue):
+    cdef Send send
+    cdef Consume consume
+    cdef Dispatch dispatch
+    cdef Acknowledge acknowledge
+    cdef Requeue requeue
+    cdef DeadLetter dead_letter
+    cdef Receipt receipt
+    if walk.type == DISPATCH:
+        dispatch = Dispatch.__new__(Dispatch)
+        dispatch.content = content_at(walk, frame)
+        dispatch.message_id = message_id_at(walk, frame)
+        if walk.count == 4:
+            dispatch.ttl = walk.number
+        dispatch.queue = queue
+        return dispatch
+    if walk.type == SEND:
+        send = Send.__new__(Send)
+        send.content = content_at(walk, frame)
+        if walk.count == 3:
+            send.ttl = walk.number
+        send.queue = queue
+        return send
+    if walk.type == ACKNOWLEDGE:
+        acknowledge = Acknowledge.__new__(Acknowledge)
+        acknowledge.message_id = message_id_at(walk, frame)
+        acknowledge.queue = queue
+        return acknowledge
+    if walk.type == CONSUME:
+        consume = Consume.__new__(Consume)
+        consume.count = walk.number
+        consume.queue = queue
+        return consume
+    if walk.type == DEAD_LETTER:
+        dead_letter = DeadLetter.__new__(DeadLetter)
+        dead_letter.message_id = message_id_at(walk, frame)
+        dead_letter.queue = queue
+        return dead_letter
+    if walk.count == 3:
+        requeue = Requeue.__new__(Requeue)
+        requeue.message_id = message_id_at(walk, frame)
+        requeue.ttl = walk.number
+        requeue.queue = queue
+        return requeue
+    receipt = Receipt.__new__(Receipt)
+    receipt.message_id = message_id_at(walk, frame)
+    receipt.queue = queue
+    return receipt
+
+cdef object damage_at(const Cursor *cursor, const unsigned char *data, int64_t origin, bytes head):
+    cdef int64_t start = cursor.damage_start + len(head)
+    head += bytes_at(data, start - origin, cursor.at - origin, DAMAGE_DATA_SIZE - len(head))
+    return Damage(cursor.damage_start, cursor.at, FAULTS[cursor.fault], cursor.fault_at, head)
+
+
+cdef object error_at(const Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop):
+    """The exception for the fault that was found, with what is at hand to show."""
+    cdef const unsigned char *frame = data + (cursor.at - origin)
+    cdef int64_t size = stop - cursor.at
+    cdef bytes found = bytes_at(data, cursor.fault_at - origin, stop - origin, found_size(cursor))
+    cdef str hint = ""
+    if cursor.fault_at < cursor.at + HEADER:
+        hint = foreign_hint(bytes_at(frame, 0, size, HEADER))
+    elif cursor.fault == NOT_A_PACKET:
+        hint = foreign_hint(found)
+    if not hint and cursor.walk.header_size == 32:
+        hint = other_size_hint(frame, size, cursor.walk.limit)
+    if cursor.fault == TRUNCATED:
+        return IncompleteMessage(cursor.fault_at, found, missing(&cursor.walk, size), hint)
+    return ProtocolError(FAULTS[cursor.fault], cursor.fault_at, found, hint)
+
+
+cdef inline str text_like(str last, const unsigned char *text, Py_ssize_t size):
+    """The text, which is `last` (None or ASCII) again where it says the same."""
+    if (
+        last is not None
+        and PyUnicode_GET_LENGTH(last) == size
+        and memcmp(PyUnicode_DATA(last), text, size) == 0
+    ):
+        return last
+    return text_at(text, size)
+
+
+cdef inline str text_at(const unsigned char *text, Py_ssize_t size):
+    cdef Py_ssize_t place = 0
+    cdef unsigned char high = 0
+    while place + 8 <= size and not load_word(text + place) & 0x8080808080808080u:
+        place += 8
+    while place < size:
+        high |= text[place]
+        place += 1
+    if high & 0x80:
+        return PyUnicode_DecodeUTF8(<const char *>text, size, "surrogateescape")
+    cdef str result = PyUnicode_New(size, 127)
+    memcpy(PyUnicode_DATA(result), text, size)
+    return result
+
+
+cdef inline str message_id_at(const Walk *walk, const unsigned char *frame):
+    return text_at(frame + walk.packets[MESSAGE_ID].start, walk.packets[MESSAGE_ID].size)
+
+
+cdef inline bytes content_at(const Walk *walk, const unsigned char *frame):
+    return PyBytes_FromStringAndSize(
+        <const char *>frame + walk.packets[CONTENT].start, walk.packets[CONTENT].size
+    )
+
+
+cdef object frame_at(const Cursor *cursor, const unsigned char *frame):
+    cdef const Walk *walk = &cursor.walk
+    cdef const Span *packet
+    cdef list packets = []
+    cdef int number
+    for number in range(walk.count):
+        packet = &walk.packets[number]
+        content = PyBytes_FromStringAndSize(<const char *>frame + packet.start, packet.size)
+        packets.append(record(Packet, (packet.type, content)))
+    return record(Frame, (walk.type, tuple(packets), cursor.at, walk.at))
+
+
+cdef inline object record(object kind, tuple fields):
+    """A named tuple, without the Python function that its class is called through."""
+    cdef tuple arguments = (fields,)
+    return (<PyTypeObject *>tuple).tp_new(kind, <PyObject *>arguments, NULL)
+
+
+cdef bytes bytes_at(const unsigned char *data, int64_t start, int64_t stop, int64_t most):
+    cdef int64_t size = max(min(stop - start, most), 0)
+    return PyBytes_FromStringAndSize(<const char *>data + start, size) if size else b""
+
+
+cdef int64_t found_size(const Cursor *cursor) except -1:
+    """How many bytes show the fault: those of the field, where it is one."""
+    if cursor.fault == BAD_DIGITS:
+        return 1
+    if cursor.fault in (UNSUPPORTED_VERSION, PACKET_COUNT_MISMATCH, UNEXPECTED_PACKET, DUPLICATE_PACKET):
+        return 2
+    if cursor.fault == UNKNOWN_MESSAGE_TYPE:
+        return 3
+    if cursor.fault == TOO_LARGE:
+        return cursor.walk.header_size - 3
+    if cursor.fault == BAD_INTEGER:
+        return min(cursor.walk.length, <int64_t>FOUND_SIZE)
+    return FOUND_SIZE
+
+
+cdef object missing(const Walk *walk, int64_t size):
+    """How many bytes are known to be missing of a frame (docs/protocol.md, section 4)."""
+    if walk.at == 0:
+        return HEADER - size
+    rest = walk.header_size * (walk.count - walk.begun)
+    return rest + (walk.end if walk.in_content else walk.at) - size
+
+
+cdef str other_size_hint(const unsigned char *frame, int64_t size, int64_t limit):
+    cdef Walk walk
+    walk.limit = limit
+    for walk.header_size in (35, 36):
+        begin(&walk, False)
+        if walk_on(&walk, frame, size) == WHOLE:
+            return header_size_hint(walk.header_size)
+    return ""
+
+
+# --- Reading ---------------------------------------------------------------------------------------
+
+@cython.final
+cdef class _Items(_Reader):
+    """The items of a whole input, which stays exported until they are exhausted."""
+
+    cdef Py_buffer view
+    cdef bint is_open
+
+    def __dealloc__(self):
+        self.let_go()
+
+    cdef int open(self, object data, bint messages, object header_size, object limit, object on_fault) except -1:
+        acquire(data, &self.view, "data")
+        self.is_open = True
+        set_up(&self.cursor, messages, header_size, limit, on_fault)
+        return 0
+
+    cdef void let_go(self) noexcept:
+        if self.is_open:
+            self.is_open = False
+            PyBuffer_Release(&self.view)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef const unsigned char *data
+        cdef Found found
+        self.enter()
+        try:
+            if not self.is_open:
+                raise StopIteration
+            data = <const unsigned char *>self.view.buf
+            found = find_next(&self.cursor, data, 0, self.view.len, True)
+            if found == ITEM or found == DAMAGE:
+                return self.take(found, data, 0)
+            error = error_at(&self.cursor, data, 0, self.view.len) if found == FAULT else None
+            self.let_go()
+            if error is not None:
+                raise error
+            raise StopIteration
+        finally:
+            self.busy = False
+
+
+def iter_messages(
+    data,
+    *,
+    packet_header_size=DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size=DEFAULT_MAX_FRAME_SIZE,
+    on_fault="raise",
+):
+    """Iterate over the messages of a whole input.
+
+    Args:
+        data: any C-contiguous buffer; it stays exported until the iterator is exhausted.
+        packet_header_size: 32, 35 or 36 bytes (docs/protocol.md, section 1).
+        max_frame_size: the largest frame to accept, in bytes; None for 2**63-1.
+        on_fault: "raise", or "skip" to get a `Damage` for each damaged range (section 4, "Recovery").
+
+    Raises:
+        ProtocolError: while iterating, after the good messages before the fault.
+        IncompleteMessage: while iterating, if the input ends inside a frame.
+    """
+    cdef _Items items = _Items.__new__(_Items)
+    items.open(data, True, packet_header_size, max_frame_size, on_fault)
+    return items
+
+
+def iter_frames(
+    data,
+    *,
+    packet_header_size=DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size=DEFAULT_MAX_FRAME_SIZE,
+    on_fault="raise",
+):
+    """Iterate over the frames of a whole input, of any type and with any packets.
+
+    The arguments and errors are those of `iter_messages`; the faults of the message layer do not occur.
+    """
+    cdef _Items items = _Items.__new__(_Items)
+    items.open(data, False, packet_header_size, max_frame_size, on_fault)
+    return items
+
+
+def decode(data, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE, max_frame_size=DEFAULT_MAX_FRAME_SIZE):
+    """Read the one frame that the data is.
+
+    Args:
+        data: any C-contiguous buffer.
+        packet_header_size: 32, 35 or 36 bytes (docs/protocol.md, section 1).
+        max_frame_size: the largest frame to accept, in bytes; None for 2**63-1.
+
+    Raises:
+        ProtocolError: if it is not a frame, or goes on behind it.
+        IncompleteMessage: if it ends inside the frame.
+    """
+    cdef Cursor cursor
+    cdef Py_buffer view
+    acquire(data, &view, "data")
+    try:
+        set_up(&cursor, True, packet_header_size, max_frame_size, "raise")
+        return decode_one(&cursor, <const unsigned char *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object decode_one(Cursor *cursor, const unsigned char *data, int64_t size):
+    cdef Found found = find_next(cursor, data, 0, size, True)
+    cdef Walk *walk = &cursor.walk
+    if found == NOTHING:
+        raise IncompleteMessage(0, b"", HEADER)
+    if found == FAULT:
+        raise error_at(cursor, data, 0, size)
+    if walk.at < size:
+        rest = bytes_at(data, walk.at, size, FOUND_SIZE)
+        raise ProtocolError(Fault.TRAILING_DATA, walk.at, rest, foreign_hint(rest))
+    return message_at(walk, data, text_at(data + walk.packets[QUEUE].start, walk.packets[QUEUE].size))
+
+
+def scan(data, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE, max_frame_size=DEFAULT_MAX_FRAME_SIZE):
+    """Check the messages of a whole input without making them.
+
+    The arguments are those of `decode`. Nothing is raised for what the bytes say: the first fault, the one that
+    `iter_messages` would raise, is in the `Scan`.
+    """
+    cdef Cursor cursor
+    cdef Py_buffer view
+    cdef int64_t frames
+    cdef Found found
+    acquire(data, &view, "data")
+    try:
+        set_up(&cursor, True, packet_header_size, max_frame_size, "raise")
+        with nogil:
+            found = run(&cursor, <const unsigned char *>view.buf, view.len, True, &frames)
+        error = error_at(&cursor, <const unsigned char *>view.buf, 0, view.len) if found == FAULT else None
+        return Scan(frames, cursor.at, error)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef Found run(Cursor *cursor, const unsigned char *data, int64_t size, bint final, int64_t *frames) noexcept nogil:
+    """Step over all whole frames and count them; say what stands behind them."""
+    cdef Found found
+    frames[0] = 0
+    while True:
+        found = find_next(cursor, data, 0, size, final)
+        if found != ITEM:
+            return found
+        take(cursor, found)
+        frames[0] += 1
+
+
+def detect_packet_header_size(data):
+    """Find the packet header size that the data was written with (docs/protocol.md, section 1).
+
+    Args:
+        data: any C-contiguous buffer; its first 1 MiB is looked at.
+
+    Raises:
+        ValueError: if none of the sizes fits, or more than one.
+    """
+    fitting = [size for size in PACKET_HEADER_SIZES if fits(data, size)]
+    if not fitting:
+        raise ValueError("none of the packet header sizes 32, 35 and 36 fits the data")
+    if len(fitting) > 1:
+        raise ValueError(f"ambiguous: the packet header sizes {' and '.join(map(str, fitting))} fit the data")
+    return fitting[0]
+
+
+cdef bint fits(object data, object header_size) except -1:
+    """Whether the data begins with a whole frame and shows no fault."""
+    cdef Cursor cursor
+    cdef Py_buffer view
+    cdef int64_t frames, size
+    cdef Found found
+    acquire(data, &view, "data")
+    try:
+        set_up(&cursor, False, header_size, None, "raise")
+        size = min(view.len, <int64_t>DETECTION_SIZE)
+        with nogil:
+            found = run(&cursor, <const unsigned char *>view.buf, size, False, &frames)
+        return found == NOTHING and frames > 0
+    finally:
+        PyBuffer_Release(&view)
+
+
+# --- The stream decoders ---------------------------------------------------------------------------
+
+cdef enum:
+    SMALL_BUFFER = 65536  # a buffer up to this size is kept though little of it is used
+
+
+cdef class _StreamDecoder(_Reader):
+    """What the two decoders share: a buffer of their own that is fed, and read from its front."""
+
+    cdef unsigned char *buffer
+    cdef int64_t capacity
+    cdef int64_t origin     # the offset of the buffer's first byte
+    cdef int64_t stop       # the offset behind its last one
+    cdef bint closed
+    cdef object fault       # the error that was raised; it is raised again until `reset`
+
+    def __cinit__(
+        self,
+        *,
+        packet_header_size=DEFAULT_PACKET_HEADER_SIZE,
+        max_frame_size=DEFAULT_MAX_FRAME_SIZE,
+        on_fault="raise",
+    ):
+        set_up(&self.cursor, isinstance(self, Decoder), packet_header_size, max_frame_size, on_fault)
+
+    def __dealloc__(self):
+        PyMem_Free(self.buffer)
+
+    def __class_getitem__(cls, item):
+        return GenericAlias(cls, item)
+
+    def __reduce__(self):
+        raise TypeError(f"cannot pickle or copy a {type(self).__name__}")
+
+    @property
+    def offset(self):
+        """The end of the last item given, in bytes from the start of the stream."""
+        return self.given()
+
+    @property
+    def buffered(self):
+        """The bytes that were fed and are not part of an item given yet; 0 after a fault was raised."""
+        return 0 if self.fault is not None else self.stop - self.given()
+
+    cdef int64_t given(self) noexcept:
+        return self.cursor.at if self.cursor.state == FRAMES else self.cursor.damage_start
+
+    def feed(self, data):
+        """Take the next bytes of the stream; nothing is parsed yet.
+
+        Args:
+            data: any C-contiguous buffer; it is copied.
+
+        Raises:
+            ProtocolError: the fault that iterating has raised before.
+            ValueError: if the decoder is closed.
+        """
+        cdef Py_buffer view
+        self.enter()
+        try:
+            acquire(data, &view, "data")
+            try:
+                self.append(<const unsigned char *>view.buf, view.len)
+            finally:
+                PyBuffer_Release(&view)
+        finally:
+            self.busy = False
+
+    def close(self):
+        """Say that the input has ended: iterating gives the rest, and raises if a frame is cut."""
+        self.enter()
+        self.closed = True
+        self.busy = False
+
+    def reset(self):
+        """Forget everything but the options: the next byte fed has offset 0."""
+        self.enter()
+        self.drop_buffer()
+        self.closed = False
+        self.fault = None
+        self.head = None
+        self.origin = self.stop = 0
+        place(&self.cursor)
+        self.busy = False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Found found
+        self.enter()
+        try:
+            if self.fault is not None:
+                raise again(self.fault)
+            found = find_next(&self.cursor, self.buffer, self.origin, self.stop, self.closed)
+            if found == ITEM or found == DAMAGE:
+                return self.take(found, self.buffer, self.origin)
+            if found == NOTHING:
+                raise StopIteration
+            self.fault = error_at(&self.cursor, self.buffer, self.origin, self.stop)
+            self.drop_buffer()
+            raise again(self.fault)
+        finally:
+            self.busy = False
+
+    cdef int append(self, const unsigned char *data, int64_t size) except -1:
+        if self.fault is not None:
+            raise again(self.fault)
+        if size == 0:
+            return 0
+        if self.closed:
+            raise ValueError(f"cannot feed a {type(self).__name__} that is closed")
+        self.make_room(size)
+        memcpy(self.buffer + (self.stop - self.origin), data, size)
+        self.stop += size
+        return 0
+
+    cdef int make_room(self, int64_t size) except -1:
+        """Make room for so many bytes more, in time that the bytes fed and read before have paid for."""
+        cdef int64_t read = self.cursor.at - self.origin
+        cdef int64_t held = self.stop - self.cursor.at
+        cdef int64_t needed = held + size
+        cdef int64_t capacity = needed + needed / 2
+        cdef unsigned char *buffer = self.buffer
+        cdef bint is_wide = self.capacity > SMALL_BUFFER and self.capacity / 8 > needed
+        if read + needed <= self.capacity and not is_wide:
+            return 0
+        self.keep_head()
+        # Moving what is held is paid by what was read; where too little was, a larger buffer pays it ahead.
+        if needed > self.capacity or held > read or is_wide:
+            buffer = <unsigned char *>PyMem_Malloc(capacity)
+            if buffer == NULL:
+                raise MemoryError
+        if held:
+            memmove(buffer, self.buffer + read, held)
+        if buffer != self.buffer:
+            PyMem_Free(self.buffer)
+            self.buffer = buffer
+            self.capacity = capacity
+        self.origin = self.cursor.at
+        return 0
+
+    cdef int keep_head(self) except -1:
+        """Keep the first bytes of a growing damage apart from the buffer, whose front is about to go."""
+        cdef int64_t have, size
+        if self.cursor.state == FRAMES:
+            return 0
+        if self.head is None:
+            self.head = bytearray()
+        have = len(self.head)
+        size = min(self.cursor.at - self.cursor.damage_start - have, DAMAGE_DATA_SIZE - have)
+        if size > 0:
+            self.head += bytes_at(self.buffer, self.cursor.damage_start + have - self.origin, self.stop, size)
+        return 0
+
+    cdef void drop_buffer(self) noexcept:
+        PyMem_Free(self.buffer)
+        self.buffer = NULL
+        self.capacity = 0
+
+
+cdef object again(object error):
+    return type(error)(*error.args)
+
+
+@cython.final
+cdef class Decoder(_StreamDecoder):
+    """Decoder(*, packet_header_size=32, max_frame_size=67108864, on_fault='raise')
+--
+
+Read the messages of a stream that comes in chunks: feed it, iterate, and close it at the end.
+
+Iterating stops where more bytes are needed and goes on when they were fed (docs/protocol.md, section 4).
+
+Args:
+    packet_header_size: 32, 35 or 36 bytes.
+    max_frame_size: the largest frame to accept, in bytes; None for 2**63-1. With `on_fault="skip"` a damaged
+        length can withhold good messages up to this limit, so live use wants a small one.
+    on_fault: "raise", or "skip" to get a `Damage` for each damaged range.
+
+Raises:
+    RuntimeError: if it is called from within one of its own calls, or from two threads at once.
+"""
+
+
+@cython.final
+cdef class FrameDecoder(_StreamDecoder):
+    """FrameDecoder(*, packet_header_size=32, max_frame_size=67108864, on_fault='raise')
+--
+
+Read the frames of a stream that comes in chunks, of any type and with any packets.
+
+It is used as `Decoder` is. With `on_fault="skip"` each place that looks like a frame can cost a walk over as
+many as 99 packet headers.
+"""
