@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -221,28 +221,29 @@ class Case(NamedTuple):
         return b"".join(self.chunks)
 
 
-@st.composite
-def damaged_streams(draw: st.DrawFn, size: int) -> bytes:
-    """A stream with up to four mutations; with none it is good at the frame layer."""
-    pieces = draw(parts_of_streams(size))
+def damage(draw: st.DrawFn, pieces: list[bytes]) -> None:
+    """Up to four mutations."""
     for mutate in draw(st.lists(st.sampled_from(MUTATIONS), max_size=4)):
         mutate(draw, pieces)
-    return b"".join(pieces)
 
 
-limits = st.sampled_from([None, 2**26, 10**5, 1000, 500, 300]) | st.sampled_from([2**26, 1000]) | st.integers(8, 400)
+def limits(pieces: list[bytes]) -> st.SearchStrategy[int | None]:
+    """Frame sizes, often as large as some frame there is or one byte less."""
+    ends = [0, *accumulate(map(len, pieces))]
+    exact = {stop - start + change for start in ends for stop in ends for change in (0, -1)}
+    wide = st.sampled_from([None, 2**26, 10**5, 1000, 500, 300])
+    return wide | wide | st.sampled_from(sorted(size for size in exact if size >= len(message_header(0, 0))) or [8])
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """A damaged stream, cut anyhow, read with its own packet header size or sometimes with another."""
     size = draw(sizes)
-    data = draw(damaged_streams(size))
-    options = {
-        "packet_header_size": draw(st.sampled_from([size] * 8 + [*PACKET_HEADER_SIZES])),
-        "max_frame_size": draw(limits),
-    }
-    return Case(draw(chunkings(data)), options)
+    pieces = draw(parts_of_streams(size))
+    options = {"max_frame_size": draw(limits(pieces))}
+    options["packet_header_size"] = draw(st.sampled_from([size] * 8 + [*PACKET_HEADER_SIZES]))
+    damage(draw, pieces)
+    return Case(draw(chunkings(b"".join(pieces))), options)
 
 
 #: Calls on a decoder, by method and arguments, over the chunks of a case: any order is legal.

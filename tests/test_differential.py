@@ -16,9 +16,9 @@ from differential import LAYERS, MODES, Outcome, iterated, joined, lasting, oper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Case, Told, calls, cases, frames, messages, sizes
-from wire import field_names, message_parts, message_wire, parts
+from wire import field_names, message_parts, message_wire, packet_header, parts
 
-from phpmq.protocol import CATALOGUE, PACKET_HEADER_SIZES, Form
+from phpmq.protocol import CATALOGUE, PACKET_HEADER_SIZES, Form, PacketType
 from phpmq.records import Damage
 
 Codecs = tuple[ModuleType, ModuleType]
@@ -104,6 +104,10 @@ def test_encoding(agree: Comparison, effort: Effort) -> None:
 FIELDS = {"queue": "Foo", "content": b"\0H0100202\n", "message_id": "d7", "ttl": 3600, "count": 5}
 
 
+def shape(form: Form, size: int) -> list[bytes]:
+    return message_parts(form.message, {name: FIELDS[name] for name in field_names(form)}, size)
+
+
 def header_positions(pieces: list[bytes]) -> Iterator[int]:
     start = 0
     for index, piece in enumerate(pieces):
@@ -114,7 +118,7 @@ def header_positions(pieces: list[bytes]) -> Iterator[int]:
 
 def every_header_byte(form: Form, size: int) -> Iterator[list[bytes]]:
     """A message with one byte of its headers set to one of all values, as what comes before, the byte, and the rest."""
-    pieces = message_parts(form.message, {name: FIELDS[name] for name in field_names(form)}, size)
+    pieces = shape(form, size)
     for_recovery = message_wire("Acknowledge", {"queue": "", "message_id": "0"}, size)
     data = b"".join(pieces) + for_recovery
     for position in header_positions(pieces):
@@ -144,6 +148,55 @@ def test_every_value_of_every_header_byte_in_every_way(agree: Comparison, form: 
             for layer in LAYERS:
                 for mode in MODES:
                     agree(streamed, layer, cut, packet_header_size=size, on_fault=mode)
+
+
+#: What stands behind a frame, for recovery to find.
+NEXT = message_wire("Acknowledge", {"queue": "", "message_id": "0"})
+
+
+@forms
+def test_every_limit(agree: Comparison, form: Form) -> None:
+    data = b"".join(shape(form, 32)) + NEXT
+    for limit in range(8, len(data)):
+        for layer in LAYERS:
+            for mode in MODES:
+                agree(streamed, layer, [data], max_frame_size=limit, on_fault=mode)
+
+
+@shapes
+def test_declared_lengths(agree: Comparison, size: int) -> None:
+    """Lengths at the edges of all integers that a codec may keep them in, in each packet."""
+    lengths = [power + change for power in (2**31, 2**32, 2**64) for change in range(-1, 6)]
+    lengths += [2**63 + change for change in range(-200, 2)]
+    for form in CATALOGUE.values():
+        pieces = shape(form, size)
+        for at in range(1, len(pieces), 2):
+            for length in (*lengths, 10 ** (size - 3) - 1):
+                data = b"".join([*pieces[:at], packet_header(int(pieces[at][1:3]), length, size), b"start"])
+                for limit in (None, 2**63 - 2, 2**32, 2**26):
+                    agree(iterated, "messages", data, packet_header_size=size, max_frame_size=limit)
+
+
+INTEGERS = (
+    *(b"", b"00", b"01", b"10", b"007", b"+5", b"-5", b"-0", b" 5", b"5 ", b"5\n", b"1_0", b"1e3", b"0x1", b"1.0"),
+    *(b"%d" % (2**63 + change) for change in range(-20, 20)),
+    *(b"%d" % (power + change) for power in (2**31, 2**32, 2**64, 10**18, 10**19, 10**20) for change in (-1, 0, 1)),
+    *(b"0" * 19, b"0" * 20, b"9" * 18, b"9" * 19, b"9" * 20, "\u0663".encode(), "\uff12".encode(), "\xb2".encode()),
+    *(bytes([value]) for value in range(256)),
+    *(b"1%c" % value for value in range(256)),
+    *(b"%c1" % value for value in range(256)),
+    *(b"123456%c8901" % value for value in range(256)),
+)
+
+
+@forms
+def test_integers(agree: Comparison, form: Form) -> None:
+    for packet in {PacketType.COUNT, PacketType.TTL}.intersection(form.packets):
+        *before, _, _ = shape(form, 32)
+        for content in INTEGERS:
+            data = b"".join([*before, packet_header(packet, len(content)), content])
+            for mode in MODES:
+                agree(streamed, "messages", [data[:-1], data[-1:] + NEXT], on_fault=mode)
 
 
 def chunks_do_not_matter(codec: ModuleType, case: Case, layer: str, **options: Any) -> None:

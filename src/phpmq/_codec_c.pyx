@@ -1539,6 +1539,7 @@ cdef enum:
 cdef class _StreamDecoder(_Reader):
     """What the two decoders share: a buffer of their own that is fed, and read from its front."""
 
+    cdef object __weakref__
     cdef unsigned char *buffer
     cdef int64_t capacity
     cdef int64_t origin     # the offset of the buffer's first byte

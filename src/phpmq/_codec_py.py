@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial, wraps
+from itertools import pairwise
 from operator import index
 from pickle import PickleBuffer
 from threading import Lock
@@ -139,12 +140,13 @@ def _text(name: str, value: str) -> str:
 
 
 def _integer(name: str, value: int, lowest: int = 0, highest: int = MAX_INTEGER) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
-    number = index(value)
-    if not lowest <= number <= highest:
-        raise ValueError(f"{name} must be from {lowest} to {highest}, not {number}")
-    return number
+    if type(value) is not int:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+        value = index(value)
+    if not lowest <= value <= highest:
+        raise ValueError(f"{name} must be from {lowest} to {highest}, not {value}")
+    return value
 
 
 def _header_size(packet_header_size: int) -> int:
@@ -677,33 +679,27 @@ _HeaderFault: TypeAlias = tuple[Fault, int, int]
 
 def _read_message_header(header: bytes) -> tuple[int | None, int | None, _HeaderFault | None]:
     """Type, count and fault, as far as these first bytes of a header prove them."""
+    (version, message_type, count), fault = _numbers(header, 3, 6, MESSAGE_HEADER_SIZE)
     if header[:1] not in (b"H", b""):
         return None, None, (Fault.NOT_A_MESSAGE, 0, FOUND_SIZE)
-    digits = _digits(header)
-    if digits >= 3 and int(header[1:3]) != VERSION:
+    if version not in (VERSION, None):
         return None, None, (Fault.UNSUPPORTED_VERSION, 1, 2)
-    return (
-        int(header[3:6]) if digits >= 6 else None,
-        int(header[6:]) if digits >= 8 else None,
-        (Fault.BAD_DIGITS, digits, 1) if digits < len(header) else None,
-    )
+    return message_type, count, fault
 
 
 def _read_packet_header(size: int, header: bytes) -> tuple[int | None, int, _HeaderFault | None]:
     """Type, length and fault, as far as these first bytes of a header prove them."""
+    (packet_type, length), fault = _numbers(header, 3, size)
     if header[:1] not in (b"P", b""):
         return None, _UNKNOWN, (Fault.NOT_A_PACKET, 0, FOUND_SIZE)
-    digits = _digits(header)
-    return (
-        int(header[1:3]) if digits >= 3 else None,
-        int(header[3:]) if digits >= size else _UNKNOWN,
-        (Fault.BAD_DIGITS, digits, 1) if digits < len(header) else None,
-    )
+    return packet_type, _UNKNOWN if length is None else length, fault
 
 
-def _digits(header: bytes) -> int:
-    """Where the digits after the marker end."""
-    return _DIGITS.match(header, 1).end()  # type: ignore[union-attr]
+def _numbers(header: bytes, *stops: int) -> tuple[list[int | None], _HeaderFault | None]:
+    """The numbers after the marker, each up to one of the stops, None where one is not whole."""
+    digits = _DIGITS.match(header, 1).end()  # type: ignore[union-attr]
+    numbers = [int(header[start:stop]) if stop <= digits else None for start, stop in pairwise((1, *stops))]
+    return numbers, (Fault.BAD_DIGITS, digits, 1) if digits < len(header) else None
 
 
 _MESSAGE_HEADERS: Final = _Memo(_read_message_header)
@@ -1240,7 +1236,7 @@ def _exclusive(method: Callable[Concatenate[_Stream[_T], _P], _V]) -> Callable[C
 class _Stream(Generic[_T]):
     """What ``Decoder`` and ``FrameDecoder`` have in common: everything but the layer."""
 
-    __slots__ = ("__weakref__", "_buffer", "_items", "_lock", "_offset", "_options", "_reader")
+    __slots__ = ("_buffer", "_items", "_lock", "_offset", "_options", "_reader")
     _layer: ClassVar[_Layer]
     _lock: Lock
 
