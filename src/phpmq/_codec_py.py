@@ -129,6 +129,8 @@ def _snapshot(name: str, data: Buffer) -> bytes:
 
 
 def _text(name: str, value: str) -> str:
+    if type(value) is str and value.isascii():
+        return value
     if not isinstance(value, str):
         advice = "; .decode() it" if isinstance(value, bytes | bytearray | memoryview) else ""
         raise TypeError(f"{name} must be a str, not {type(value).__name__}{advice}")
@@ -645,9 +647,11 @@ def encode_frame(
         TypeError, ValueError: something has the wrong type or is out of range; the text names it.
     """
     message_type = _integer("type", type, highest=MAX_MESSAGE_TYPE)
-    checked = [_packet(f"packets[{number}]", packet) for number, packet in enumerate(packets)]
-    if len(checked) > MAX_PACKET_COUNT:
-        raise ValueError(f"packets must be at most {MAX_PACKET_COUNT}, not {len(checked)}")
+    checked = []
+    for number, packet in enumerate(packets):
+        if number == MAX_PACKET_COUNT:
+            raise ValueError(f"packets must be at most {MAX_PACKET_COUNT}")
+        checked.append(_packet(f"packets[{number}]", packet))
     header = _writer(packet_header_size).header
     parts = [_message_header(message_type, len(checked))]
     for packet_type, content in checked:
@@ -1241,7 +1245,7 @@ class _Stream(Generic[_T]):
     _lock: Lock
 
     def __init_subclass__(cls) -> None:
-        if "_layer" not in vars(cls):
+        if _Stream not in cls.__bases__:
             raise TypeError(f"{cls.__bases__[0].__name__} cannot be subclassed")
 
     def _open(self, options: _Options) -> None:
