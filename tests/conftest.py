@@ -47,6 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=dropped)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    teardowns = terminalreporter.getreports("")
+    cases = sum(value for report in teardowns for name, value in report.user_properties if name == "cases")
+    if cases:
+        terminalreporter.write_line(f"{cases:,} comparisons of both codecs")
+
+
 @pytest.fixture(scope="session")
 def codec(request: pytest.FixtureRequest) -> ModuleType:
     """One implementation: the module that holds it."""

@@ -149,7 +149,7 @@ def test_a_declared_length_allocates_nothing(codec: ModuleType, layer: str, mode
 @layers
 @pytest.mark.parametrize("unit", [b"x", b"H", b"H0100101", message_header(1, 1) + packet_header(1, 500)])
 def test_endless_junk_is_held_flat(codec: ModuleType, layer: str, unit: bytes) -> None:
-    chunk = unit * (16 * 1024 // len(unit))
+    chunk = unit * (8 * 1024 // len(unit))
 
     def read() -> None:
         decoder = getattr(codec, DECODERS[layer])(max_frame_size=400, on_fault="skip")
@@ -158,7 +158,7 @@ def test_endless_junk_is_held_flat(codec: ModuleType, layer: str, unit: bytes) -
             assert list(decoder) == []
         assert decoder.buffered == 32 * len(chunk)
 
-    assert growth(read) < 16 * len(chunk)
+    assert growth(read) < 20 * len(chunk)
 
 
 @layers

@@ -57,6 +57,15 @@ def test_cut_anywhere(codec: ModuleType, vector: Vector) -> None:
             assert (len(drain(decoder)), decoder.offset, decoder.buffered) == (1, vector.length, 0)
 
 
+@pytest.mark.parametrize("vector", WRITTEN, ids=lambda vector: vector.name)
+def test_more_than_one_frame(codec: ModuleType, vector: Vector) -> None:
+    """What follows the one frame that ``decode`` wants is reported where it starts, whatever it is."""
+    for extra in (b"\0", b"H", vector.wire[:10], vector.wire):
+        data = vector.wire + extra
+        error = attempt(codec.decode, data, packet_header_size=vector.size)
+        assert error[:5] == ("ProtocolError", "TRAILING_DATA", vector.length, None, extra[:40])
+
+
 def arrivals(codec: ModuleType, layer: str, chunks: list[bytes]) -> list[Outcome]:
     """What has come out after each chunk."""
     decoder = getattr(codec, DECODERS[layer])()

@@ -225,11 +225,17 @@ def _fields(message: Any) -> tuple[Any, ...]:
     return tuple([getattr(message, name) for name in message.__match_args__])
 
 
-def _new(cls: type[_T], *fields: object) -> _T:
-    message = object.__new__(cls)
-    for name, value in zip(cls.__match_args__, fields, strict=True):  # type: ignore[attr-defined]
-        object.__setattr__(message, name, value)
-    return message
+def _draft(*fields: str) -> Callable[[], Any]:
+    """A class without the guard of a message: an instance is filled, then made a message. No constructor is as fast."""
+    unguarded = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    return type("_Draft", (_Message,), {"__slots__": fields, **unguarded})
+
+
+_SendDraft = _draft("queue", "content", "ttl")
+_ConsumeDraft = _draft("queue", "count")
+_DispatchDraft = _draft("queue", "content", "message_id", "ttl")
+_AnswerDraft = _draft("queue", "message_id")
+_RequeueDraft = _draft("queue", "message_id", "ttl")
 
 
 @final
@@ -251,12 +257,12 @@ class Send(_Message):
     ttl: int | None
 
     def __new__(cls, queue: str, content: Buffer, ttl: int | None = None) -> Self:
-        return _new(
-            cls,
-            _text("queue", queue),
-            _snapshot("content", content),
-            None if ttl is None else _integer("ttl", ttl),
-        )
+        draft = _SendDraft()
+        draft.queue = _text("queue", queue)
+        draft.content = _snapshot("content", content)
+        draft.ttl = None if ttl is None else _integer("ttl", ttl)
+        draft.__class__ = cls
+        return draft  # type: ignore[no-any-return]
 
 
 @final
@@ -276,7 +282,11 @@ class Consume(_Message):
     count: int
 
     def __new__(cls, queue: str, count: int) -> Self:
-        return _new(cls, _text("queue", queue), _integer("count", count))
+        draft = _ConsumeDraft()
+        draft.queue = _text("queue", queue)
+        draft.count = _integer("count", count)
+        draft.__class__ = cls
+        return draft  # type: ignore[no-any-return]
 
 
 @final
@@ -300,13 +310,13 @@ class Dispatch(_Message):
     ttl: int | None
 
     def __new__(cls, queue: str, content: Buffer, message_id: str, ttl: int | None = None) -> Self:
-        return _new(
-            cls,
-            _text("queue", queue),
-            _snapshot("content", content),
-            _text("message_id", message_id),
-            None if ttl is None else _integer("ttl", ttl),
-        )
+        draft = _DispatchDraft()
+        draft.queue = _text("queue", queue)
+        draft.content = _snapshot("content", content)
+        draft.message_id = _text("message_id", message_id)
+        draft.ttl = None if ttl is None else _integer("ttl", ttl)
+        draft.__class__ = cls
+        return draft  # type: ignore[no-any-return]
 
 
 @final
@@ -326,7 +336,11 @@ class Acknowledge(_Message):
     message_id: str
 
     def __new__(cls, queue: str, message_id: str) -> Self:
-        return _new(cls, _text("queue", queue), _text("message_id", message_id))
+        draft = _AnswerDraft()
+        draft.queue = _text("queue", queue)
+        draft.message_id = _text("message_id", message_id)
+        draft.__class__ = cls
+        return draft  # type: ignore[no-any-return]
 
 
 @final
@@ -348,7 +362,12 @@ class Requeue(_Message):
     ttl: int
 
     def __new__(cls, queue: str, message_id: str, ttl: int) -> Self:
-        return _new(cls, _text("queue", queue), _text("message_id", message_id), _integer("ttl", ttl))
+        draft = _RequeueDraft()
+        draft.queue = _text("queue", queue)
+        draft.message_id = _text("message_id", message_id)
+        draft.ttl = _integer("ttl", ttl)
+        draft.__class__ = cls
+        return draft  # type: ignore[no-any-return]
 
 
 @final
@@ -368,7 +387,11 @@ class Receipt(_Message):
     message_id: str
 
     def __new__(cls, queue: str, message_id: str) -> Self:
-        return _new(cls, _text("queue", queue), _text("message_id", message_id))
+        draft = _AnswerDraft()
+        draft.queue = _text("queue", queue)
+        draft.message_id = _text("message_id", message_id)
+        draft.__class__ = cls
+        return draft  # type: ignore[no-any-return]
 
 
 @final
@@ -388,7 +411,11 @@ class DeadLetter(_Message):
     message_id: str
 
     def __new__(cls, queue: str, message_id: str) -> Self:
-        return _new(cls, _text("queue", queue), _text("message_id", message_id))
+        draft = _AnswerDraft()
+        draft.queue = _text("queue", queue)
+        draft.message_id = _text("message_id", message_id)
+        draft.__class__ = cls
+        return draft  # type: ignore[no-any-return]
 
 
 Message = Send | Consume | Dispatch | Acknowledge | Requeue | DeadLetter | Receipt
@@ -405,15 +432,6 @@ def _read_integer(digits: bytes) -> int:
 
 _INTEGERS: Final = _Memo(_read_integer)
 _QUEUES: Final = _Memo[bytes, str](lambda name: name.decode("utf-8", "surrogateescape"))
-
-
-def _draft(cls: type[_Message]) -> Callable[[], Any]:
-    """A class without the guard of ``cls``: an instance is filled, then made a ``cls``. Faster than any constructor."""
-    unguarded = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    return type("_Draft", (_Message,), {"__slots__": cls.__match_args__, **unguarded})
-
-
-_SendDraft, _ConsumeDraft, _DispatchDraft, _RequeueDraft = map(_draft, (Send, Consume, Dispatch, Requeue))
 
 
 def _read_send(queue: bytes, content: bytes, ttl: bytes | None = None) -> Send:
@@ -452,27 +470,22 @@ def _read_requeue(queue: bytes, message_id: bytes, ttl: bytes) -> Requeue:
     return draft  # type: ignore[no-any-return]
 
 
-def _reader_of(cls: type[Acknowledge | DeadLetter | Receipt]) -> Callable[[bytes, bytes], Message]:
-    new_draft = _draft(cls)
-
-    def read(queue: bytes, message_id: bytes) -> Message:
-        draft = new_draft()
-        draft.queue = _QUEUES[queue]
-        draft.message_id = message_id.decode("utf-8", "surrogateescape")
-        draft.__class__ = cls
-        return draft  # type: ignore[no-any-return]
-
-    return read
+def _read_answer(cls: type, queue: bytes, message_id: bytes) -> Message:
+    draft = _AnswerDraft()
+    draft.queue = _QUEUES[queue]
+    draft.message_id = message_id.decode("utf-8", "surrogateescape")
+    draft.__class__ = cls
+    return draft  # type: ignore[no-any-return]
 
 
 _READ: Final[dict[str, Callable[..., Message]]] = {
     "Send": _read_send,
     "Consume": _read_consume,
     "Dispatch": _read_dispatch,
-    "Acknowledge": _reader_of(Acknowledge),
+    "Acknowledge": partial(_read_answer, Acknowledge),
     "Requeue": _read_requeue,
-    "DeadLetter": _reader_of(DeadLetter),
-    "Receipt": _reader_of(Receipt),
+    "DeadLetter": partial(_read_answer, DeadLetter),
+    "Receipt": partial(_read_answer, Receipt),
 }
 
 
@@ -1240,7 +1253,7 @@ def _exclusive(method: Callable[Concatenate[_Stream[_T], _P], _V]) -> Callable[C
 class _Stream(Generic[_T]):
     """What ``Decoder`` and ``FrameDecoder`` have in common: everything but the layer."""
 
-    __slots__ = ("_buffer", "_items", "_lock", "_offset", "_options", "_reader")
+    __slots__ = ("__weakref__", "_buffer", "_items", "_lock", "_offset", "_options", "_reader")
     _layer: ClassVar[_Layer]
     _lock: Lock
 
