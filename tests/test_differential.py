@@ -1,7 +1,7 @@
 """Both codecs do the same with the same bytes, and each keeps the laws that tie its ways of reading together.
 
 Comparisons take ``both_codecs``; laws that a codec can break alone take ``codec``. The ordinary run draws from
-a fixed seed; ``-m long`` draws anew, and a hundred times as much.
+a fixed seed; ``-m long`` draws anew, and twenty times as much.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def fixed(examples: int) -> settings:
 
 
 def drawn(examples: int) -> settings:
-    return settings(max_examples=100 * examples, deadline=None)
+    return settings(max_examples=20 * examples, deadline=None)
 
 
 efforts = pytest.mark.parametrize(
