@@ -60,6 +60,10 @@ def test_texts(error: ProtocolError, text: str) -> None:
     assert str(error) == text
 
 
+def test_one_missing_byte_is_singular() -> None:
+    assert str(IncompleteMessage(0, b"H010010", 1)).endswith(", at least 1 byte is missing")
+
+
 @pytest.mark.parametrize("fault", Fault)
 def test_a_text_is_one_line_whatever_was_found(fault: Fault) -> None:
     text = str(ProtocolError(fault, 2**63 - 1, b"\r\n\x00\x85\xff'\"\\"))

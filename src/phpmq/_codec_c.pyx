@@ -1227,6 +1227,7 @@ cdef object message_at(const Walk *walk, const unsigned char *frame, str queue):
     receipt.queue = queue
     return receipt
 
+
 cdef object damage_at(const Cursor *cursor, const unsigned char *data, int64_t origin, bytes head):
     cdef int64_t start = cursor.damage_start + len(head)
     head += bytes_at(data, start - origin, cursor.at - origin, DAMAGE_DATA_SIZE - len(head))

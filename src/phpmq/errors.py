@@ -72,9 +72,10 @@ class IncompleteMessage(ProtocolError):  # noqa: N818
         self.missing = missing
 
     def __str__(self) -> str:
+        bytes_are = "byte is" if self.missing == 1 else "bytes are"
         text = (
             f"TRUNCATED at offset {self.offset}: the input ends inside this frame,"
-            f" at least {self.missing} bytes are missing"
+            f" at least {self.missing} {bytes_are} missing"
         )
         return f"{text} ({self.hint})" if self.hint else text
 
