@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from wire import Fields, field_names, message_header, message_parts, message_wire, packet_header, parts
 
-from phpmq.protocol import CATALOGUE, MAX_INTEGER, PACKET_HEADER_SIZES, Form
+from phpmq.protocol import CATALOGUE, MAX_INTEGER, MESSAGE_HEADER_SIZE, PACKET_HEADER_SIZES, Form
 
 
 class Told(NamedTuple):
@@ -80,24 +80,17 @@ BYTES = (
 )
 LENGTHS = (0, 1, 18, 19, 20, 2**31, 2**32 + 4, 2**63 - 1, 2**63, 2**64, 2**64 + 5, 10**29 - 1)
 NOT_INTEGERS = (
-    b"",
-    b"00",
-    b"007",
-    b"+5",
-    b"-5",
-    b" 5",
-    b"5 ",
-    b"1e3",
-    b"\xd9\xa3",
-    b"%d" % 2**63,
-    b"9" * 19,
-    b"1" * 20,
+    *(b"", b"00", b"007", b"+5", b"-5", b" 5", b"5 ", b"1e3", b"\xd9\xa3", b"%d" % 2**63, b"9" * 19, b"1" * 20),
 )
 JUNK = (b"x", b"H", b"HH", b"\0" * 9, b"\r\n", b"H01", b"H0100101", b"HTTP/1.1", b"P01", b"H0100202P01")
 
 
 def index(draw: st.DrawFn, pieces: Sequence[bytes]) -> int:
     return int(draw(st.integers(0, len(pieces) - 1)))
+
+
+def packet_headers(pieces: Sequence[bytes]) -> list[int]:
+    return [at for at, piece in enumerate(pieces) if piece[:1] == b"P" and len(piece) in PACKET_HEADER_SIZES]
 
 
 def replace_byte(draw: st.DrawFn, pieces: list[bytes]) -> None:
@@ -109,8 +102,7 @@ def replace_byte(draw: st.DrawFn, pieces: list[bytes]) -> None:
 
 def change_length(draw: st.DrawFn, pieces: list[bytes]) -> None:
     """Let a packet header declare another length: a near one, a huge one, or one that reaches into what follows."""
-    headers = [at for at, piece in enumerate(pieces) if piece[:1] == b"P" and len(piece) in PACKET_HEADER_SIZES]
-    if headers:
+    if headers := packet_headers(pieces):
         at = draw(st.sampled_from(headers))
         size, real = len(pieces[at]), len(pieces[at + 1]) if at + 1 < len(pieces) else 0
         near = st.sampled_from([real + 1, max(0, real - 1)])
@@ -120,16 +112,14 @@ def change_length(draw: st.DrawFn, pieces: list[bytes]) -> None:
 
 def change_type(draw: st.DrawFn, pieces: list[bytes]) -> None:
     """Let a packet be of another type; its length and content stay."""
-    headers = [at for at, piece in enumerate(pieces) if piece[:1] == b"P" and len(piece) in PACKET_HEADER_SIZES]
-    if headers:
+    if headers := packet_headers(pieces):
         at = draw(st.sampled_from(headers))
         pieces[at] = b"P%02d" % draw(st.integers(0, 6)) + pieces[at][3:]
 
 
 def change_integer(draw: st.DrawFn, pieces: list[bytes]) -> None:
     """Let a TTL or a count be what a lenient reader takes for an integer."""
-    headers = [at for at, piece in enumerate(pieces[:-1]) if piece[:3] in (b"P04", b"P05")]
-    if headers:
+    if headers := [at for at in packet_headers(pieces[:-1]) if pieces[at][:3] in (b"P04", b"P05")]:
         at = draw(st.sampled_from(headers))
         content = draw(st.sampled_from(NOT_INTEGERS))
         pieces[at : at + 2] = packet_header(int(pieces[at][1:3]), len(content), len(pieces[at])), content
@@ -137,8 +127,7 @@ def change_integer(draw: st.DrawFn, pieces: list[bytes]) -> None:
 
 def change_header(draw: st.DrawFn, pieces: list[bytes]) -> None:
     """Let a message header declare another type, count or version."""
-    headers = [at for at, piece in enumerate(pieces) if piece[:1] == b"H" and len(piece) == len(b"H0100102")]
-    if headers:
+    if headers := [at for at, piece in enumerate(pieces) if piece[:1] == b"H" and len(piece) == MESSAGE_HEADER_SIZE]:
         at = draw(st.sampled_from(headers))
         field = draw(st.sampled_from([slice(1, 3), slice(3, 6), slice(6, 8)]))
         header = bytearray(pieces[at])
@@ -184,7 +173,7 @@ def nest(draw: st.DrawFn, pieces: list[bytes]) -> None:
     """Put a frame into a content; the length in front of it stays as it was, or counts it."""
     at = index(draw, pieces)
     inner = message_wire(*draw(likely_messages), draw(sizes))
-    if draw(st.booleans()) and pieces[at - 1][:1] == b"P" and len(pieces[at - 1]) in PACKET_HEADER_SIZES:
+    if at - 1 in packet_headers(pieces) and draw(st.booleans()):
         size = len(pieces[at - 1])
         pieces[at - 1] = pieces[at - 1][:3] + b"%0*d" % (size - 3, len(inner))
         pieces[at] = inner
@@ -232,7 +221,7 @@ def limits(pieces: list[bytes]) -> st.SearchStrategy[int | None]:
     ends = [0, *accumulate(map(len, pieces))]
     exact = {stop - start + change for start in ends for stop in ends for change in (0, -1)}
     wide = st.sampled_from([None, 2**26, 10**5, 1000, 500, 300])
-    return wide | wide | st.sampled_from(sorted(size for size in exact if size >= len(message_header(0, 0))) or [8])
+    return wide | wide | st.sampled_from(sorted(size for size in exact if size >= MESSAGE_HEADER_SIZE))
 
 
 @st.composite
