@@ -366,9 +366,11 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path, command: str) -> N
 
 
 def test_ctrl_c_ends_it_in_order() -> None:
-    with subprocess.Popen(
-        [*COMMAND, "decode", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    # a job in the background of a shell inherits that the signal is ignored, and so would the command
+    heeding = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {COMMAND[-1]}"
+    command = [*COMMAND[:-1], heeding, "decode", "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(phpmq.encode(FOO))
