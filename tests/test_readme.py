@@ -141,7 +141,7 @@ def test_the_network_examples_notice_a_peer_that_left_in_a_frame(
     codec: ModuleType, receive: Callable[..., None], sizes: list[int]
 ) -> None:
     messages: list[Any] = []
-    with pytest.raises(ValueError, match=r"^TRUNCATED at offset .* at least 1 bytes are missing$"):
+    with pytest.raises(ValueError, match=r"^TRUNCATED at offset .* at least 1 byte is missing$"):
         receive(codec, CAPTURE[:-1], sizes, messages)
     assert messages == list(codec.iter_messages(CAPTURE))[:-1]
 
