@@ -12,12 +12,26 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from differential import LAYERS, MODES, Outcome, iterated, joined, lasting, operated, plain, streamed, whole
+from differential import (
+    LAYERS,
+    MODES,
+    Outcome,
+    attempt,
+    drain,
+    iterated,
+    joined,
+    lasting,
+    operated,
+    plain,
+    streamed,
+    whole,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Case, Told, calls, cases, frames, messages, sizes
 from wire import field_names, message_parts, message_wire, packet_header, parts
 
+from phpmq.errors import ProtocolError
 from phpmq.protocol import CATALOGUE, PACKET_HEADER_SIZES, Form, PacketType
 from phpmq.records import Damage
 
@@ -214,6 +228,38 @@ def a_scan_sees_what_iteration_sees(codec: ModuleType, case: Case) -> None:
     assert scan.end == sum(frame.size for frame in frames)
 
 
+def a_scanner_counts_what_a_decoder_gives(codec: ModuleType, case: Case, **options: Any) -> None:
+    """The same damages at the same moment, and the messages between them by class, with their bytes."""
+    decoder, scanner = codec.Decoder(**options), codec._Scanner(**options)
+    counts: dict[type, tuple[int, int]] = {}
+
+    def drain_both() -> None:
+        given: Outcome = []
+        end = decoder.offset
+        try:
+            for item in decoder:
+                if isinstance(item, Damage):
+                    given.append(plain(item))
+                else:
+                    frames, size = counts.get(type(item), (0, 0))
+                    counts[type(item)] = frames + 1, size + decoder.offset - end
+                end = decoder.offset
+        except ProtocolError as error:
+            given.append(plain(error))
+        assert drain(scanner) == given
+        assert scanner.counts == counts
+
+    for chunk in case.chunks:
+        assert attempt(scanner.feed, chunk) == attempt(decoder.feed, chunk)
+        drain_both()
+    decoder.close()
+    scanner.close()
+    drain_both()
+    assert attempt(next, scanner, None) == attempt(next, decoder, None)
+    scanner.reset()
+    assert (list(scanner), scanner.counts) == ([], {})
+
+
 def frames_and_damages_tile_the_input(codec: ModuleType, case: Case) -> None:
     end, size = 0, case.options["packet_header_size"]
     for item in codec.iter_frames(case.data, on_fault="skip", **case.options):
@@ -250,6 +296,8 @@ def test_laws_of_reading(codec: ModuleType, effort: Effort) -> None:
         for layer in LAYERS:
             for mode in MODES:
                 chunks_do_not_matter(codec, case, layer, on_fault=mode, **case.options)
+        for mode in MODES:
+            a_scanner_counts_what_a_decoder_gives(codec, case, on_fault=mode, **case.options)
         a_scan_sees_what_iteration_sees(codec, case)
         frames_and_damages_tile_the_input(codec, case)
         messages_and_damages_tile_the_input(codec, case)

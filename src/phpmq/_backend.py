@@ -24,8 +24,10 @@ if _wanted != "python":
         if not isinstance(error, ModuleNotFoundError):  # there, but refused: somebody meant it to run
             warnings.warn(f"phpmq runs in pure Python: {REASON}", RuntimeWarning, stacklevel=2)
 if TYPE_CHECKING or BACKEND == "python":
+    from phpmq import _codec_py as codec
     from phpmq._codec_py import *  # noqa: F403
 else:
+    from phpmq import _codec_c as codec  # noqa: F401 (for what is internal to phpmq)
     from phpmq._codec_c import *  # noqa: F403
 
 

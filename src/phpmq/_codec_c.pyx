@@ -871,6 +871,9 @@ Raises:
 
 Message = Send | Consume | Dispatch | Acknowledge | Requeue | DeadLetter | Receipt
 
+# By the number of their kind (`kind_of`).
+cdef tuple MESSAGE_CLASSES = (None, Send, Consume, Dispatch, Acknowledge, Requeue, DeadLetter, Receipt)
+
 
 # --- Encoding --------------------------------------------------------------------------------------
 
@@ -1472,29 +1475,48 @@ def scan(data, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE, max_frame_size=
     """
     cdef Cursor cursor
     cdef Py_buffer view
-    cdef int64_t frames
+    cdef Tally[KINDS] tallies
     cdef Found found
+    memset(tallies, 0, sizeof(tallies))
     acquire(data, &view, "data")
     try:
         set_up(&cursor, True, packet_header_size, max_frame_size, "raise")
         with nogil:
-            found = run(&cursor, <const unsigned char *>view.buf, view.len, True, &frames)
+            found = run(&cursor, <const unsigned char *>view.buf, 0, view.len, True, tallies)
         error = error_at(&cursor, <const unsigned char *>view.buf, 0, view.len) if found == FAULT else None
-        return Scan(frames, cursor.at, error)
+        return Scan(sum([tally.frames for tally in tallies]), cursor.at, error)
     finally:
         PyBuffer_Release(&view)
 
 
-cdef Found run(Cursor *cursor, const unsigned char *data, int64_t size, bint final, int64_t *frames) noexcept nogil:
+# How many frames of one kind there were, and their bytes.
+cdef struct Tally:
+    int64_t frames
+    int64_t size
+
+cdef enum:
+    KINDS = 8  # one for each message class, and the first for frames of any type
+
+cdef Found run(
+    Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop, bint final, Tally *tallies
+) noexcept nogil:
     """Step over all whole frames and count them; say what stands behind them."""
     cdef Found found
-    frames[0] = 0
+    cdef Tally *tally
     while True:
-        found = find_next(cursor, data, 0, size, final)
+        found = find_next(cursor, data, origin, stop, final)
         if found != ITEM:
             return found
+        tally = &tallies[kind_of(&cursor.walk)]
+        tally.frames += 1
+        tally.size += cursor.walk.at
         take(cursor, found)
-        frames[0] += 1
+
+
+cdef inline int kind_of(const Walk *walk) noexcept nogil:
+    if not walk.messages:
+        return 0
+    return KINDS - 1 if walk.type == REQUEUE and walk.count == 2 else walk.type
 
 
 def detect_packet_header_size(data):
@@ -1518,15 +1540,17 @@ cdef bint fits(object data, object header_size) except -1:
     """Whether the data begins with a whole frame and shows no fault."""
     cdef Cursor cursor
     cdef Py_buffer view
-    cdef int64_t frames, size
+    cdef Tally[KINDS] tallies
+    cdef int64_t size
     cdef Found found
+    memset(tallies, 0, sizeof(tallies))
     acquire(data, &view, "data")
     try:
         set_up(&cursor, False, header_size, None, "raise")
         size = min(view.len, <int64_t>DETECTION_SIZE)
         with nogil:
-            found = run(&cursor, <const unsigned char *>view.buf, size, False, &frames)
-        return found == NOTHING and frames > 0
+            found = run(&cursor, <const unsigned char *>view.buf, 0, size, False, tallies)
+        return found == NOTHING and tallies[0].frames > 0
     finally:
         PyBuffer_Release(&view)
 
@@ -1555,7 +1579,7 @@ cdef class _StreamDecoder(_Reader):
         max_frame_size=DEFAULT_MAX_FRAME_SIZE,
         on_fault="raise",
     ):
-        set_up(&self.cursor, isinstance(self, Decoder), packet_header_size, max_frame_size, on_fault)
+        set_up(&self.cursor, not isinstance(self, FrameDecoder), packet_header_size, max_frame_size, on_fault)
 
     def __dealloc__(self):
         PyMem_Free(self.buffer)
@@ -1621,21 +1645,23 @@ cdef class _StreamDecoder(_Reader):
         return self
 
     def __next__(self):
-        cdef Found found
         self.enter()
         try:
             if self.fault is not None:
                 raise again(self.fault)
-            found = find_next(&self.cursor, self.buffer, self.origin, self.stop, self.closed)
-            if found == ITEM or found == DAMAGE:
-                return self.take(found, self.buffer, self.origin)
-            if found == NOTHING:
-                raise StopIteration
-            self.fault = error_at(&self.cursor, self.buffer, self.origin, self.stop)
-            self.drop_buffer()
-            raise again(self.fault)
+            return self.give(find_next(&self.cursor, self.buffer, self.origin, self.stop, self.closed))
         finally:
             self.busy = False
+
+    cdef object give(self, Found found):
+        """What `__next__` does about what was found."""
+        if found == ITEM or found == DAMAGE:
+            return self.take(found, self.buffer, self.origin)
+        if found == NOTHING:
+            raise StopIteration
+        self.fault = error_at(&self.cursor, self.buffer, self.origin, self.stop)
+        self.drop_buffer()
+        raise again(self.fault)
 
     cdef int append(self, const unsigned char *data, int64_t size) except -1:
         if self.fault is not None:
@@ -1727,3 +1753,35 @@ Read the frames of a stream that comes in chunks, of any type and with any packe
 It is used as `Decoder` is. With `on_fault="skip"` each place that looks like a frame can cost a walk over as
 many as 99 packet headers.
 """
+
+
+@cython.final
+cdef class _Scanner(_StreamDecoder):
+    """A `Decoder` that counts messages instead of making them: iterating gives only the damages."""
+
+    cdef Tally[KINDS] tallies
+
+    @property
+    def counts(self):
+        """How many messages of each class were met so far, and their bytes: `{Send: (frames, bytes)}`."""
+        return {
+            MESSAGE_CLASSES[kind]: (self.tallies[kind].frames, self.tallies[kind].size)
+            for kind in range(1, KINDS)
+            if self.tallies[kind].frames
+        }
+
+    def reset(self):
+        _StreamDecoder.reset(self)
+        memset(self.tallies, 0, sizeof(self.tallies))
+
+    def __next__(self):
+        cdef Found found
+        self.enter()
+        try:
+            if self.fault is not None:
+                raise again(self.fault)
+            with nogil:
+                found = run(&self.cursor, self.buffer, self.origin, self.stop, self.closed, self.tallies)
+            return self.give(found)
+        finally:
+            self.busy = False

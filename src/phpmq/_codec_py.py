@@ -32,6 +32,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     final,
+    get_args,
     overload,
 )
 
@@ -722,9 +723,9 @@ def _numbers(header: bytes, *stops: int) -> tuple[list[int | None], _HeaderFault
 _MESSAGE_HEADERS: Final = _Memo(_read_message_header)
 _PACKET_HEADERS: Final = {size: _Memo(partial(_read_packet_header, size)) for size in PACKET_HEADER_SIZES}
 
-#: What to expect after a message header of the catalogue: packet types in canonical order, and who reads the contents.
+#: What to expect after a message header of the catalogue: packet types in canonical order, and the name of the message.
 _FORMS: Final = {
-    _message_header(message_type, count): (tuple(map(int, form.packets)), _READ[form.message])
+    _message_header(message_type, count): (tuple(map(int, form.packets)), form.message)
     for (message_type, count), form in CATALOGUE.items()
 }
 
@@ -736,7 +737,7 @@ def _take_messages(reader: _Reader) -> Iterator[Message]:
     headers = _PACKET_HEADERS[size]
     start, stop = 0, len(block)
     while form := _FORMS.get(block[start : start + MESSAGE_HEADER_SIZE]):
-        packet_types, read = form
+        packet_types, name = form
         end = start + MESSAGE_HEADER_SIZE
         contents = []
         for expected in packet_types:
@@ -749,7 +750,7 @@ def _take_messages(reader: _Reader) -> Iterator[Message]:
         if end - start > limit:
             return
         try:
-            message = read(*contents)
+            message = _READ[name](*contents)
         except ValueError:
             return
         start = end
@@ -764,8 +765,9 @@ def _count_messages(reader: _Reader) -> tuple[()]:
     headers = _PACKET_HEADERS[size]
     start, stop = 0, len(block)
     while form := _FORMS.get(block[start : start + MESSAGE_HEADER_SIZE]):
+        packet_types, name = form
         end = start + MESSAGE_HEADER_SIZE
-        for expected in form[0]:
+        for expected in packet_types:
             begin = end + size
             packet_type, length, _ = headers[block[end:begin]]
             end = begin + length
@@ -773,9 +775,9 @@ def _count_messages(reader: _Reader) -> tuple[()]:
                 return ()
         if end - start > limit or (packet_type in _INTEGER_TYPES and not _is_integer(block[begin:end])):
             return ()
+        reader.count(name, end - start)
         start = end
         reader.position = base + end
-        reader.counted += 1
     return ()
 
 
@@ -869,7 +871,7 @@ class _Reader:
     ``final`` says that no bytes will follow.
     """
 
-    __slots__ = ("base", "counted", "data", "end", "error", "final", "layer", "limit", "position", "size", "skip")
+    __slots__ = ("base", "counts", "data", "end", "error", "final", "layer", "limit", "position", "size", "skip")
 
     def __init__(
         self, layer: _Layer, data: bytes | bytearray | memoryview, options: _Options, *, final: bool = True
@@ -880,7 +882,7 @@ class _Reader:
         self.final = final
         self.base = self.position = 0
         self.end = len(data)
-        self.counted = 0
+        self.counts: dict[str, tuple[int, int]] = {}
         self.error: ProtocolError | None = None
 
     def head(self, start: int, size: int) -> bytes:
@@ -914,11 +916,17 @@ class _Reader:
             if isinstance(frame, _Walked):
                 item = self.layer.build(self, start, frame)
                 self.position = frame.stop
-                yield item
+                if item is not None:
+                    yield item
 
     def contents(self, frame: _Walked) -> list[tuple[int, bytes]]:
         with memoryview(self.data) as view:
             return [(kind, bytes(view[begin - self.base : end - self.base])) for kind, begin, end in frame.packets]
+
+    def count(self, name: str, size: int) -> None:
+        """Count a message of this name and its bytes."""
+        frames, total = self.counts.get(name, (0, 0))
+        self.counts[name] = frames + 1, total + size
 
     def check(self) -> None:
         """Raise the fault that was met, if any, as a fresh exception."""
@@ -1065,7 +1073,7 @@ def _build_frame(reader: _Reader, start: int, frame: _Walked) -> Frame:
 
 
 def _count_message(reader: _Reader, start: int, frame: _Walked) -> None:
-    reader.counted += 1
+    reader.count(CATALOGUE[frame.type, len(frame.packets)].message, frame.stop - start)  # type: ignore[index]
 
 
 _MESSAGES: Final = _Layer(True, _take_messages, _build_message)
@@ -1200,7 +1208,7 @@ def scan(
         reader = _Reader(_COUNT, view, _options(packet_header_size, max_frame_size))
         for _ in reader.items():
             pass
-        return Scan(reader.counted, reader.position, reader.error)
+        return Scan(sum(frames for frames, _ in reader.counts.values()), reader.position, reader.error)
 
 
 def detect_packet_header_size(data: Buffer) -> int:
@@ -1435,3 +1443,27 @@ class FrameDecoder(_Stream[_T]):
     ) -> None:
         self._lock = Lock()
         self._open(_options(packet_header_size, max_frame_size, on_fault))
+
+
+@final
+class _Scanner(_Stream[Damage]):
+    """A ``Decoder`` that counts messages instead of making them: iterating gives only the damages."""
+
+    __slots__ = ()
+    _layer = _COUNT
+
+    def __init__(
+        self,
+        *,
+        packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+        max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+        on_fault: _OnFault = "raise",
+    ) -> None:
+        self._lock = Lock()
+        self._open(_options(packet_header_size, max_frame_size, on_fault))
+
+    @property
+    def counts(self) -> dict[type[Message], tuple[int, int]]:
+        """How many messages of each class were met so far, and their bytes: ``{Send: (frames, bytes)}``."""
+        counts = self._reader.counts
+        return {cls: counts[cls.__name__] for cls in get_args(Message) if cls.__name__ in counts}
