@@ -1,4 +1,4 @@
-"""The implementations under test, and ``--backends`` to choose among them.
+"""The implementations under test, ``--backends`` to choose among them, and the command in this process.
 
 A test that takes ``codec`` runs once with each. Choosing deselects; nothing is skipped, so a run that
 should have tested the compiled codec and could not fails instead of passing.
@@ -7,9 +7,18 @@ should have tested the compiled codec and could not fails instead of passing.
 from __future__ import annotations
 
 import importlib
+import io
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from command import Result, Run
 
 MODULES = {"python": "phpmq._codec_py", "cython": "phpmq._codec_c"}
 
@@ -64,3 +73,33 @@ def codec(request: pytest.FixtureRequest) -> ModuleType:
 def both_codecs() -> tuple[ModuleType, ModuleType]:
     """The reference and the compiled codec, side by side."""
     return importlib.import_module(MODULES["python"]), importlib.import_module(MODULES["cython"])
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Run]:
+    """Run the command in this process, with arguments, standard input and variables of the environment."""
+    from command import Result  # noqa: PLC0415 (tests of the codecs do not need what the command needs)
+
+    from phpmq.cli import main  # noqa: PLC0415
+
+    def run_main(*arguments: str | Path, stdin: bytes = b"", **variables: str) -> Result:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["phpmq", *map(str, arguments)])
+            stdout = sys.stdout
+            patch.setattr(sys, "stdout", stdout)
+            for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+                patch.delenv(name, raising=False)
+            for name, value in ({"TERM": "xterm"} | variables).items():
+                patch.setenv(name, value)
+            buffer = io.BytesIO(stdin)
+            buffer.name = "<stdin>"
+            patch.setattr(sys, "stdin", io.TextIOWrapper(buffer))
+            code = main()
+            if sys.stdout is not stdout:  # it has left another one
+                sys.stdout.close()
+        output, errors = capsysbinary.readouterr()
+        return Result(code, output, errors.decode())
+
+    handler = signal.getsignal(signal.SIGPIPE)
+    yield run_main
+    signal.signal(signal.SIGPIPE, handler)

@@ -196,6 +196,42 @@ def test_reset(codec: ModuleType, name: str) -> None:
         decoder.reset()
 
 
+# Counting
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 10**6])
+def test_a_scanner_counts(codec: ModuleType, chunk: int) -> None:
+    send = b"".join(parts(1, [(2, b"Hello World"), (1, b"Foo")]))
+    receipt = b"".join(parts(5, [(1, b"Foo"), (3, b"7")]))
+    data = FRAME + send + b"junk" + receipt + FRAME * 2 + FRAME[:10]
+    scanner = codec._Scanner(on_fault="skip")
+    damages = []
+    for start in range(0, len(data), chunk):
+        scanner.feed(data[start : start + chunk])
+        damages += list(scanner)
+    scanner.close()
+    damages += list(scanner)
+    start = len(FRAME + send)
+    assert damages == [
+        Damage(start, start + 4, Fault.NOT_A_MESSAGE, start, b"junk"),
+        Damage(len(data) - 10, len(data), Fault.TRUNCATED, len(data) - 10, FRAME[:10]),
+    ]
+    assert scanner.counts == {
+        codec.Send: (1, len(send)),
+        codec.Acknowledge: (3, 3 * SIZE),
+        codec.Receipt: (1, len(receipt)),
+    }
+
+
+def test_a_scanner_counts_up_to_a_fault(codec: ModuleType) -> None:
+    scanner = codec._Scanner()
+    scanner.feed(FRAME * 3 + b"x" + FRAME)
+    assert raised(next, scanner).offset == 3 * SIZE
+    assert scanner.counts == {codec.Acknowledge: (3, 3 * SIZE)}
+    scanner.reset()
+    assert scanner.counts == {}
+
+
 # The end
 
 

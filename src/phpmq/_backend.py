@@ -24,11 +24,13 @@ if _wanted != "python":
         if not isinstance(error, ModuleNotFoundError):  # there, but refused: somebody meant it to run
             warnings.warn(f"phpmq runs in pure Python: {REASON}", RuntimeWarning, stacklevel=2)
 if TYPE_CHECKING or BACKEND == "python":
-    from phpmq import _codec_py as codec
+    import phpmq._codec_py as _chosen
     from phpmq._codec_py import *  # noqa: F403
 else:
-    from phpmq import _codec_c as codec  # noqa: F401 (for what is internal to phpmq)
+    import phpmq._codec_c as _chosen
     from phpmq._codec_c import *  # noqa: F403
+#: The whole codec, for what is not public in it.
+codec = _chosen
 
 
 def rebuild(name: str, fields: tuple[Any, ...]) -> Any:

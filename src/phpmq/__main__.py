@@ -1,0 +1,7 @@
+"""``python -m phpmq`` is the command ``phpmq``."""
+
+import sys
+
+from phpmq.cli import main
+
+sys.exit(main())

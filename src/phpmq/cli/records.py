@@ -1,0 +1,223 @@
+"""Records: what a line of JSON, of CSV or of a table says about a message or a damage."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import reprlib
+from contextlib import suppress
+from typing import Any, Final
+
+from rich.cells import cell_len
+
+from phpmq import Acknowledge, Consume, Damage, DeadLetter, Dispatch, Message, Receipt, Requeue, Send
+from phpmq.cli.terminal import counted, escape, fit
+
+#: What a record calls the messages.
+CLASSES: Final[dict[str, type[Message]]] = {
+    "send": Send,
+    "consume": Consume,
+    "dispatch": Dispatch,
+    "acknowledge": Acknowledge,
+    "requeue": Requeue,
+    "dead_letter": DeadLetter,
+    "receipt": Receipt,
+}
+WORDS: Final = {message_class: word for word, message_class in CLASSES.items()}
+
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def json_line(record: dict[str, Any]) -> bytes:
+    """A line of JSON that no content can make steer the reader's terminal."""
+    line = _encode(record)
+    return (line if line.isprintable() else json.dumps(record)).encode() + b"\n"
+
+
+def record_of(item: Message | Damage) -> dict[str, Any]:
+    """The record of a message or a damage."""
+    if isinstance(item, Damage):
+        name, data = _field("data", item.data)
+        damage = {"start": item.start, "stop": item.stop, "fault": item.fault.name, "offset": item.offset, name: data}
+        return {"damage": damage}
+    return {"type": WORDS[type(item)]} | _fields(item)
+
+
+def _fields(message: Message) -> dict[str, str | int]:
+    """The fields that a message has: an older form has no TTL."""
+    values = [(name, getattr(message, name)) for name in message.__match_args__]
+    return dict([_field(name, value) for name, value in values if value is not None])
+
+
+def _field(name: str, value: str | bytes | int) -> tuple[str, str | int]:
+    """A field in the form that fits its value: base64 for bytes that are not UTF-8."""
+    if isinstance(value, int) or (isinstance(value, str) and value.isprintable()):
+        return name, value
+    data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+    try:
+        return name, data.decode()
+    except UnicodeDecodeError:
+        return _in_base64(name, data)
+
+
+def _in_base64(name: str, data: bytes) -> tuple[str, str]:
+    return f"{name}_base64", base64.b64encode(data).decode()
+
+
+class DamageRecord(ValueError):  # noqa: N818
+    """A record of a damage, where a message is wanted."""
+
+
+def message_of(line: bytes) -> Message:
+    """Make the message of a record.
+
+    Raises:
+        DamageRecord: it is the record of a damage.
+        TypeError, ValueError, RecursionError: the line is not a record of a message, as ``record_of`` makes them.
+    """
+    try:
+        record = _parse(line.decode())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")
+    if record.keys() == {"damage"}:
+        raise DamageRecord("a damage record, which holds no message (--drop-damage passes over it)")
+    word = record.pop("type", None)
+    if not isinstance(word, str) or word not in CLASSES:
+        raise ValueError(f"type must be one of {', '.join(CLASSES)}, not {reprlib.repr(word)}")
+    fields: dict[str, Any] = {}
+    for name in CLASSES[word].__match_args__:
+        if name in ("count", "ttl"):
+            if name in record or word in ("consume", "requeue"):
+                fields[name] = _take_integer(record, name)
+        else:
+            data = _take_bytes(record, name)
+            fields[name] = data if name == "content" else data.decode("utf-8", "surrogateescape")
+    if record:
+        raise ValueError(f"a {word} record has no field {reprlib.repr(next(iter(record)))}")
+    return CLASSES[word](**fields)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"the field {reprlib.repr(name)} occurs twice")
+        fields[name] = value
+    return fields
+
+
+_parse: Final = json.JSONDecoder(object_pairs_hook=_object).decode
+
+
+def _take_integer(record: dict[str, Any], name: str) -> Any:
+    value = record.pop(name, None)
+    if value is None:  # a message would take it for a TTL that is absent, but here absence has one form only
+        raise ValueError(f"{name} is missing or null")
+    return value
+
+
+def _take_bytes(record: dict[str, Any], name: str) -> bytes:
+    forms = [form for form in (name, f"{name}_base64") if form in record]
+    if len(forms) != 1:
+        raise ValueError(f"there must be either {name} or {name}_base64")
+    value = record.pop(forms[0])
+    if not isinstance(value, str):
+        raise TypeError(f"{forms[0]} must be a string")
+    if forms == [name]:
+        return value.encode()
+    with suppress(ValueError):
+        data = base64.b64decode(value)
+        if base64.b64encode(data) == value.encode():
+            return data
+    raise ValueError(f"{forms[0]} is not canonical base64")
+
+
+# CSV
+
+_CSV_COLUMNS: Final = (
+    *("path", "offset", "size", "type"),
+    *("queue", "queue_base64", "content", "content_base64", "message_id", "message_id_base64", "ttl", "count"),
+    *("fault", "fault_offset", "data", "data_base64"),
+)
+#: What may stand in the text of CSV though it is not printable.
+_LAYOUT: Final = {ord("\n"): None, ord("\t"): None}
+CSV_HEADER: Final = ",".join(_CSV_COLUMNS).encode() + b"\n"
+
+
+def csv_line(path: str, start: int, stop: int, item: Message | Damage) -> bytes:
+    """A line of CSV: text in quotes, numbers without, and nothing at all for what is missing.
+
+    The writer of the standard library tells empty text from missing only since Python 3.12.
+    """
+    cells: dict[str, Any] = {
+        "path": path if path.isprintable() else escape(os.fsencode(path)),
+        "offset": start,
+        "size": stop - start,
+    }
+    if isinstance(item, Damage):
+        cells |= {"type": "damage", "fault": item.fault.name, "fault_offset": item.offset}
+        fields = dict([_field("data", item.data)])
+    else:
+        cells["type"] = WORDS[type(item)]
+        fields = _fields(item)
+    cells |= dict([_csv_field(name, value) for name, value in fields.items()])
+    return ",".join([_csv_cell(cells.get(column)) for column in _CSV_COLUMNS]).encode() + b"\n"
+
+
+def _csv_field(name: str, value: str | int) -> tuple[str, str | int]:
+    """The field, in base64 if it holds what CSV cannot escape and could steer a terminal."""
+    if isinstance(value, int) or value.translate(_LAYOUT).isprintable():
+        return name, value
+    return _in_base64(name, value.encode())
+
+
+def _csv_cell(value: str | int | None) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace('"', '""') + '"'
+    return "" if value is None else str(value)
+
+
+# A table
+
+
+class Table:
+    """Lines for people: columns that fit a window of so many cells, cut where they do not."""
+
+    def __init__(self, width: int) -> None:
+        left = width - 10 - 11 - 7 - 5 - 6 * 2  # what offset, type, TTL, count and the gaps leave
+        self._queue = max(left // 5, 5)
+        self._message_id = min(max(left // 3, 8), 32)
+        self._width = width
+
+    def header(self) -> str:
+        """The names of the columns."""
+        return self._line(["offset", "type", "ttl", "count"], [b"queue", b"message id", b"content"])
+
+    def line(self, start: int, item: Message | Damage) -> str:
+        """A message or a damage."""
+        if isinstance(item, Damage):
+            what = f"{item.fault.name} at offset {item.offset}, {counted(item.stop - item.start, 'byte')}: ".encode()
+            return self._line([start, "damage", "", ""], [b"", b"", what + item.data])
+        numbers = [getattr(item, name, None) for name in ("ttl", "count")]
+        texts = [getattr(item, name, "").encode("utf-8", "surrogateescape") for name in ("queue", "message_id")]
+        return self._line(
+            [start, WORDS[type(item)], *["" if number is None else number for number in numbers]],
+            [*texts, getattr(item, "content", b"")],
+        )
+
+    def _line(self, whole: list[object], cut: list[bytes]) -> str:
+        """One line, of values that are never cut and of values that are where they do not fit."""
+        offset, word, ttl, count = whole
+        queue, message_id, content = cut
+        texts = _padded(queue, self._queue), _padded(message_id, self._message_id)
+        line = "  ".join([f"{offset:>10}", f"{word:11}", *texts, f"{ttl:>7}", f"{count:>5}", ""])
+        return (line + fit(content, max(self._width - cell_len(line), 1))).rstrip() + "\n"
+
+
+def _padded(data: bytes, width: int) -> str:
+    text = fit(data, width)
+    return text + " " * (width - cell_len(text))
