@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 import tracemalloc
 from collections.abc import Callable
 
@@ -110,3 +111,10 @@ def test_a_pipe_is_not_read_further_than_needed(name: str, compress: Compress) -
     raw = decompressed(pipe, compress(b"")[:MAGIC_SIZE])
     assert raw.read(100) == b"first"
     assert pipe.reads == 1
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the standard library has it")
+def test_zstd_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "backports", None)
+    with pytest.raises(ImportError, match=r'pip install "phpmq\[cli\]"'):
+        opened(COMPRESS["zstd"](b"x"))

@@ -70,7 +70,10 @@ def _zstd() -> tuple[Callable[[], Any], type[Exception]]:
     if sys.version_info >= (3, 14):
         from compression import zstd  # noqa: PLC0415
     else:
-        from backports import zstd  # noqa: PLC0415
+        try:
+            from backports import zstd  # noqa: PLC0415
+        except ImportError:
+            raise ImportError('this is zstd data, and to read it takes: pip install "phpmq[cli]"') from None
     return zstd.ZstdDecompressor, zstd.ZstdError
 
 

@@ -37,10 +37,10 @@ class WrongData(Exception):  # noqa: N818
 
 
 class _Unreadable(Exception):  # noqa: N818
-    """An input cannot be read: an OSError that is told from those of the output."""
+    """An input cannot be read: an OSError that is told from those of the output, or a package is missing."""
 
-    def __init__(self, error: OSError) -> None:
-        super().__init__(error.strerror or str(error))
+    def __init__(self, error: OSError | ImportError) -> None:
+        super().__init__(getattr(error, "strerror", None) or str(error))
 
 
 class _File(io.RawIOBase):
@@ -160,7 +160,7 @@ class Reading:
                 source = Source(self, name, file, self._start)
             except (CompressedDataError, ImportError, _Unreadable) as error:
                 _close(file)
-                self.tell(name, error)
+                self.tell(name, _Unreadable(error) if isinstance(error, ImportError) else error)
             else:
                 yield source
 
@@ -172,8 +172,6 @@ class Reading:
         """Say what is wrong with an input, and remember it; False if it is no fault of the input."""
         if isinstance(error, CompressedDataError | WrongData):
             code, text = 1, str(error)
-        elif isinstance(error, ImportError):
-            code, text = 2, 'to read zstd, install what is missing: pip install "phpmq[cli]"'
         elif isinstance(error, _Unreadable):
             code, text = 2, str(error)
         else:
