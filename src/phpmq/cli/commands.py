@@ -17,7 +17,17 @@ from phpmq.cli.inputs import Source, WrongData, fault_at, feed, moved, read, rea
 from phpmq.cli.inspection import View, explain, objection
 from phpmq.cli.listing import Listing, pieces_of
 from phpmq.cli.order import PacketOrder
-from phpmq.cli.records import CLASSES, CSV_HEADER, DamageRecord, Table, csv_line, json_line, message_of, record_of
+from phpmq.cli.records import (
+    CLASSES,
+    CSV_HEADER,
+    DamageRecord,
+    Table,
+    csv_line,
+    damage_record,
+    json_line,
+    message_line,
+    message_of,
+)
 from phpmq.cli.terminal import complain, counted, escape, heading, painter, wants_colour, width
 from phpmq.protocol import (
     DEFAULT_MAX_FRAME_SIZE,
@@ -291,14 +301,15 @@ def _decode(
                         inputs.met_damage()
                     elif (wanted and type(item) not in wanted) or (queues and item.queue not in queues):
                         continue
-                    if form == "jsonl":
-                        out.write(json_line(record_of(item)))
-                        if not isinstance(item, Damage):
-                            order.check(item, start, stop)
-                    elif form == "csv":
+                    if form == "csv":
                         out.write(csv_line(source.name, start, stop, item))
-                    else:
+                    elif form == "table":
                         out.write(table.line(start, item).encode())
+                    elif isinstance(item, Damage):
+                        out.write(json_line(damage_record(item)))
+                    else:
+                        out.write(message_line(item))
+                        order.check(item, start, stop)
                     written += 1
                     if written == limit:
                         break
@@ -384,7 +395,7 @@ def _check(
 
         def line_of(name: str, damage: Damage) -> bytes:
             if as_json:
-                return json_line({"path": name, **record_of(damage)})
+                return json_line({"path": name, **damage_record(damage)})
             return f"{_damage_line(damage)}\n".encode()
 
         for source in inputs:

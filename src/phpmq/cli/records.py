@@ -7,6 +7,7 @@ import json
 import os
 import reprlib
 from contextlib import suppress
+from json.encoder import encode_basestring
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -36,30 +37,42 @@ def json_line(record: dict[str, Any]) -> bytes:
     return (line if line.isprintable() else json.dumps(record)).encode() + b"\n"
 
 
-def record_of(item: Message | Damage) -> dict[str, Any]:
-    """The record of a message or a damage."""
-    if isinstance(item, Damage):
-        name, data = _field("data", item.data)
-        damage = {"start": item.start, "stop": item.stop, "fault": item.fault.name, "offset": item.offset, name: data}
-        return {"damage": damage}
-    return {"type": WORDS[type(item)]} | _fields(item)
+def message_line(message: Message) -> bytes:
+    """``json_line`` for the record of a message, put together by hand in half the time."""
+    fields = [("type", WORDS[type(message)]), *_fields(message)]
+    texts = [f'"{name}": {encode_basestring(value) if isinstance(value, str) else value}' for name, value in fields]
+    line = ", ".join(texts)
+    return f"{{{line}}}\n".encode() if line.isprintable() else json_line(dict(fields))
 
 
-def _fields(message: Message) -> dict[str, str | int]:
-    """The fields that a message has: an older form has no TTL."""
-    values = [(name, getattr(message, name)) for name in message.__match_args__]
-    return dict([_field(name, value) for name, value in values if value is not None])
+def damage_record(damage: Damage) -> dict[str, Any]:
+    """The record of a damage."""
+    record = {"start": damage.start, "stop": damage.stop, "fault": damage.fault.name, "offset": damage.offset}
+    return {"damage": record | dict([_field("data", damage.data)])}
 
 
-def _field(name: str, value: str | bytes | int) -> tuple[str, str | int]:
-    """A field in the form that fits its value: base64 for bytes that are not UTF-8."""
-    if isinstance(value, int) or (isinstance(value, str) and value.isprintable()):
-        return name, value
-    data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+def _fields(message: Message) -> list[tuple[str, str | int]]:
+    """The fields that a message has, each in the form that fits its value: an older form has no TTL."""
+    fields: list[tuple[str, str | int]] = []
+    for name in message.__match_args__:
+        value = getattr(message, name)
+        if type(value) is int:
+            fields.append((name, value))
+        elif value is not None:
+            fields.append(_field(name, value))
+    return fields
+
+
+def _field(name: str, value: str | bytes) -> tuple[str, str]:
+    """A field as text if it is UTF-8, else in base64."""
     try:
-        return name, data.decode()
-    except UnicodeDecodeError:
-        return _in_base64(name, data)
+        if isinstance(value, bytes):
+            return name, value.decode()
+        if not value.isprintable():
+            value.encode()  # or are there surrogates, which stand for bytes?
+        return name, value
+    except UnicodeError:
+        return _in_base64(name, value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape"))
 
 
 def _in_base64(name: str, data: bytes) -> tuple[str, str]:
@@ -75,7 +88,7 @@ def message_of(line: bytes) -> Message:
 
     Raises:
         DamageRecord: it is the record of a damage.
-        TypeError, ValueError, RecursionError: the line is not a record of a message, as ``record_of`` makes them.
+        TypeError, ValueError, RecursionError: the line is not a record of a message, as ``message_line`` writes them.
     """
     try:
         record = _parse(line.decode())
@@ -121,19 +134,21 @@ def _take_integer(record: dict[str, Any], name: str) -> Any:
 
 
 def _take_bytes(record: dict[str, Any], name: str) -> bytes:
-    forms = [form for form in (name, f"{name}_base64") if form in record]
-    if len(forms) != 1:
-        raise ValueError(f"there must be either {name} or {name}_base64")
-    value = record.pop(forms[0])
+    coded = f"{name}_base64"
+    is_text = name in record
+    if is_text == (coded in record):
+        raise ValueError(f"there must be either {name} or {coded}")
+    form = name if is_text else coded
+    value = record.pop(form)
     if not isinstance(value, str):
-        raise TypeError(f"{forms[0]} must be a string")
-    if forms == [name]:
+        raise TypeError(f"{form} must be a string")
+    if is_text:
         return value.encode()
     with suppress(ValueError):
         data = base64.b64decode(value)
         if base64.b64encode(data) == value.encode():
             return data
-    raise ValueError(f"{forms[0]} is not canonical base64")
+    raise ValueError(f"{form} is not canonical base64")
 
 
 # CSV
@@ -160,11 +175,11 @@ def csv_line(path: str, start: int, stop: int, item: Message | Damage) -> bytes:
     }
     if isinstance(item, Damage):
         cells |= {"type": "damage", "fault": item.fault.name, "fault_offset": item.offset}
-        fields = dict([_field("data", item.data)])
+        fields: list[tuple[str, str | int]] = [_field("data", item.data)]
     else:
         cells["type"] = WORDS[type(item)]
         fields = _fields(item)
-    cells |= dict([_csv_field(name, value) for name, value in fields.items()])
+    cells |= dict([_csv_field(name, value) for name, value in fields])
     return ",".join([_csv_cell(cells.get(column)) for column in _CSV_COLUMNS]).encode() + b"\n"
 
 
