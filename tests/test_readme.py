@@ -152,13 +152,13 @@ def test_the_two_commands_stand_there_and_ci_runs_them(command: str) -> None:
     assert f"'{command}'" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
-def shell(command: str, folder: Path) -> str:
+def shell(command: str, folder: Path, code: int = 0) -> str:
     """Run a line as a shell with an installed ``phpmq`` would."""
     program = "import sys; from phpmq.cli import main; sys.exit(main())"
     script = f'phpmq() {{ "$PYTHON" -c "{program}" "$@"; }}\n{command}\n'
     environment = os.environ | {"PYTHON": sys.executable}
     run = subprocess.run(["sh", "-ec", script], cwd=folder, env=environment, capture_output=True, check=False)
-    assert (run.returncode, run.stderr.decode()) == (0, "")
+    assert (run.returncode, run.stderr.decode()) == (code, "")
     return run.stdout.decode()
 
 
@@ -169,13 +169,19 @@ def test_the_first_command_gives_the_output_shown() -> None:
     assert [json.loads(record)["type"] for record in records] == ["dispatch"] * 5
 
 
+def test_what_inspect_shows() -> None:
+    (shown,) = blocks("console")
+    command, _, output = shown.strip("\n").removeprefix("$ ").partition("\n")
+    assert shell(command, ROOT, code=1) == output + "\n"
+
+
 PHPMQ_LINES = [line for block in blocks("sh") for line in block.split("\n") if line.startswith("phpmq ")]
 
 
 @pytest.mark.parametrize("line", PHPMQ_LINES)
 def test_the_phpmq_commands_run(line: str, tmp_path: Path) -> None:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    assert shell(line, tmp_path) or (tmp_path / "copy.phpmq").stat().st_size > 0
+    assert shell(line, tmp_path) or [path for path in tmp_path.iterdir() if path.is_file() and path.stat().st_size]
 
 
 def test_the_links_lead_somewhere() -> None:

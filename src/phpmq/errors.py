@@ -80,14 +80,14 @@ class IncompleteMessage(ProtocolError):  # noqa: N818
         return f"{text} ({self.hint})" if self.hint else text
 
 
-_LISTING = "line breaks are not on the wire; this looks like a listing"
+LISTING_HINT: Final = "line breaks are not on the wire; this looks like a listing"
 _TLS = "this looks like TLS"
 _HTTP = "this looks like HTTP"
 
 #: How frames of other protocols begin, and listings of this one.
 _FOREIGN: Final = (
-    (b"\n", _LISTING),
-    (b"\r", _LISTING),
+    (b"\n", LISTING_HINT),
+    (b"\r", LISTING_HINT),
     (b"HTTP", _HTTP),
     (b"GET ", _HTTP),
     (b"HEAD", _HTTP),

@@ -23,6 +23,7 @@ from phpmq import (
 )
 from phpmq._compressed import MAGIC_SIZE, CompressedDataError, decompressed
 from phpmq.cli.terminal import Bar, NoBar, complain, progress_bar
+from phpmq.errors import LISTING_HINT
 from phpmq.protocol import DEFAULT_PACKET_HEADER_SIZE, DETECTION_SIZE
 
 if TYPE_CHECKING:
@@ -234,7 +235,8 @@ def _moved_damage(damage: Damage, by: int) -> Damage:
 def fault_at(number: int, start: int, error: ProtocolError) -> WrongData:
     """A fault, and in which frame of an input that is read from the byte ``start`` on."""
     place = f"frame {number} from offset {start}" if start else f"frame {number}"
-    return WrongData(f"{place}: {error}")
+    way_out = "; phpmq convert --from-listing reads one" if error.hint == LISTING_HINT else ""
+    return WrongData(f"{place}: {error}{way_out}")
 
 
 def moved(error: ProtocolError, by: int) -> ProtocolError:
