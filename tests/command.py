@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import bz2
 import contextlib
-import fcntl
 import gzip
 import os
 import struct
 import subprocess
 import sys
 import tempfile
-import termios
-import tty
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import pytest
 from wire import CAPTURES as NAMES
 from wire import VECTORS, message_wire, parts
 
@@ -24,6 +22,8 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+on_posix = pytest.mark.skipif(os.name != "posix", reason="this system has no such signals and shells")
 
 COMMAND = (sys.executable, "-c", "import sys; from phpmq.cli import main; sys.exit(main())")
 COMMANDS = ("decode", "encode", "check", "inspect", "convert")
@@ -108,6 +108,7 @@ def in_terminal(
     variables: Mapping[str, str] | None = None,
 ) -> Result:
     """Run it with a terminal as these streams; what the terminal shows is the output, or the errors without stdout."""
+    fcntl, termios, tty = map(pytest.importorskip, ("fcntl", "termios", "tty"))
     ours, theirs = os.openpty()
     tty.setraw(theirs)
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import importlib
 import io
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -76,7 +74,7 @@ def both_codecs() -> tuple[ModuleType, ModuleType]:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Run]:
+def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
     """Run the command in this process, with arguments, standard input and variables of the environment."""
     from command import Result  # noqa: PLC0415 (tests of the codecs do not need what the command needs)
 
@@ -100,6 +98,4 @@ def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[byt
         output, errors = capsysbinary.readouterr()
         return Result(code, output, errors.decode())
 
-    handler = signal.getsignal(signal.SIGPIPE)
-    yield run_main
-    signal.signal(signal.SIGPIPE, handler)
+    return run_main

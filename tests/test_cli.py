@@ -29,6 +29,7 @@ from command import (
     Run,
     environment,
     in_terminal,
+    on_posix,
     run_process,
     words,
     write,
@@ -469,6 +470,7 @@ def test_output_comes_as_input_arrives(command: str) -> None:
 # Signals, pipes and disks
 
 
+@on_posix
 @pytest.mark.parametrize(
     "command", [*(c for c in COMMANDS if c != "check"), "decode --format csv", "decode --format table", "check --json"]
 )
@@ -485,6 +487,7 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path, command: str) -> N
     assert process.returncode == -signal.SIGPIPE
 
 
+@on_posix
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != "check"])
 def test_ctrl_c_ends_it_in_order(command: str) -> None:
     # a job in the background of a shell inherits that the signal is ignored, and so would the command
@@ -502,6 +505,7 @@ def test_ctrl_c_ends_it_in_order(command: str) -> None:
     assert process.returncode == -signal.SIGINT
 
 
+@on_posix
 def test_ctrl_c_gives_the_balance_of_an_endless_pipe() -> None:
     heeding = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {COMMAND[2]}"
     pipe = subprocess.PIPE
@@ -545,6 +549,7 @@ def test_a_full_disk_under_the_output_file(run: Run) -> None:
         assert (code, output, errors) == (2, b"", "phpmq: [Errno 28] No space left on device\n")
 
 
+@on_posix
 @pytest.mark.parametrize("command", COMMANDS)
 def test_standard_output_closed_from_the_start(tmp_path: Path, command: str) -> None:
     path = write(tmp_path / "x", INPUTS[command][0])
@@ -555,6 +560,7 @@ def test_standard_output_closed_from_the_start(tmp_path: Path, command: str) -> 
     assert path.read_bytes() == INPUTS[command][0]
 
 
+@on_posix
 @pytest.mark.parametrize(("error", "name"), [(KeyboardInterrupt, "SIGINT"), (BrokenPipeError, "SIGPIPE")])
 @pytest.mark.parametrize("system", ["posix", "nt"])
 def test_what_it_dies_of(

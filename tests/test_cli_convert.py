@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from itertools import cycle
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from command import (
     BAD_DIGITS,
     BROKEN,
     CAPTURES,
+    COMMAND,
     FOO,
     HELLO,
     NOT_A_MESSAGE,
@@ -274,6 +276,19 @@ def test_lines_of_eight_bytes_that_are_no_headers(run: Run) -> None:
     assert errors.startswith("phpmq: <stdin>: line 1: NOT_A_MESSAGE: expected ")
     code, output, errors = run("convert", "--from-listing", stdin=b"H01\n" + listing(FOO_PARTS))
     assert (code, output, errors) == (1, b"", "phpmq: <stdin>: line 1: expected a header of 8 bytes, found b'H01'\n")
+
+
+def test_frames_of_a_listing_come_as_they_are_typed() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*COMMAND, "convert", "--from-listing"], stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(2):
+            process.stdin.write(listing(FOO_PARTS))
+            process.stdin.flush()
+            assert process.stdout.read(len(FOO)) == FOO
+        process.stdin.close()
+    assert process.returncode == 0
 
 
 def test_the_limit_of_a_frame_in_a_listing(run: Run) -> None:

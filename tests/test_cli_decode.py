@@ -439,8 +439,14 @@ def test_decode_names_the_missing_end(run: Run) -> None:
 @pytest.mark.parametrize(
     ("data", "hint"),
     [
-        (b"H0100202\nP0100000000000000000000000000003\nFoo\n", "this looks like a listing); phpmq convert --from-listing reads one"),
-        (b"H0100202\r\nP0100000000000000000000000000003\r\n", "this looks like a listing); phpmq convert --from-listing reads one"),
+        (
+            b"H0100202\nP0100000000000000000000000000003\nFoo\n",
+            "this looks like a listing); phpmq convert --from-listing reads one",
+        ),
+        (
+            b"H0100202\r\nP0100000000000000000000000000003\r\n",
+            "this looks like a listing); phpmq convert --from-listing reads one",
+        ),
         (b"HTTP/1.1 400 Bad Request\r\n", "looks like HTTP"),
         (b"GET / HTTP/1.1\r\n", "looks like HTTP"),
         (b"\x15\x03\x01\x00\x02\x02\x28", "looks like TLS"),

@@ -413,7 +413,7 @@ def _check(
                             show(b"".join(line_of(source.name, damage) for damage in damages))
                 except ProtocolError as error:
                     frames = sum(frames for frames, _ in scanner.counts.values())
-                    raise WrongData(f"frame {frames + 1}: {error}") from None
+                    raise fault_at(frames + 1, 0, error) from None
                 finally:  # an input without end is left by Ctrl-C, and one that is cut off has a balance, too
                     balance.add_messages(scanner.counts)
                     total.add(balance)
@@ -475,7 +475,9 @@ def _convert(
             there_is_more = True
             while there_is_more:
                 try:
-                    yield from listing.frames()
+                    for frame in listing.frames():
+                        yield frame
+                        out.flush()  # the next one can take long
                     there_is_more = False
                 except WrongData as error:
                     if not skip:
