@@ -19,6 +19,7 @@ import pytest
 from command import (
     ADVERSARIAL_CONTENTS,
     BAD_INTEGER,
+    CAPTURES,
     COMMAND,
     COMMANDS,
     COMPRESS,
@@ -558,6 +559,19 @@ def test_standard_output_closed_from_the_start(tmp_path: Path, command: str) -> 
     assert (code, errors.count("\n")) == (2, 1)
     assert errors.startswith("phpmq: ")
     assert path.read_bytes() == INPUTS[command][0]
+
+
+def test_standard_input_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    for files in ([], ["-"]):
+        monkeypatch.setattr(sys, "argv", ["phpmq", "decode", *files])
+        assert main() == 2
+        assert capsysbinary.readouterr() == (b"", b"phpmq: standard input is closed (phpmq decode --help shows how)\n")
+    monkeypatch.setattr(sys, "argv", ["phpmq", "convert", str(CAPTURES[0])])
+    assert main() == 0
+    assert capsysbinary.readouterr() == (CAPTURES[0].read_bytes(), b"")
 
 
 @on_posix

@@ -248,9 +248,12 @@ def moved(error: ProtocolError, by: int) -> ProtocolError:
 
 def _expanded(files: list[str]) -> Iterator[str]:
     """The files that are named, and for a pattern that names none those that it matches."""
-    if not files and sys.stdin.isatty():
+    if not files and sys.stdin and sys.stdin.isatty():
         raise click.UsageError("name a FILE, or - to read from this terminal")
-    for file in files or [STANDARD_INPUT]:
+    files = files or [STANDARD_INPUT]
+    if STANDARD_INPUT in files and not sys.stdin:
+        raise click.UsageError("standard input is closed")
+    for file in files:
         if file == STANDARD_INPUT or os.path.lexists(file) or glob.escape(file) == file:
             yield file
             continue
@@ -263,7 +266,7 @@ def _expanded(files: list[str]) -> Iterator[str]:
 
 
 def _close(file: Any) -> None:
-    if file is not sys.stdin.buffer:
+    if not sys.stdin or file is not sys.stdin.buffer:
         file.close()
 
 
