@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import tracemalloc
 from typing import TextIO
 
 import pytest
@@ -112,7 +113,18 @@ def test_colours(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], col
         ("\U0001f600".encode() * 100, 3, "\U0001f600…"),
         (b"\xff" * 100, 9, r"\xff\xff…"),
         (b"Foo", 0, "…"),
+        (b"\x80" * 100, 9, r"\x80\x80…"),
     ],
 )
 def test_text_that_fits(data: bytes, width: int, text: str) -> None:
     assert fit(data, width) == text
+
+
+def test_what_does_not_fit_is_not_looked_at() -> None:
+    data = b"\x80" * 10_000_000
+    tracemalloc.start()
+    try:
+        assert fit(data, 9) == r"\x80\x80…"
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()

@@ -26,19 +26,19 @@ class _Escapes(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         if character.isprintable() and character != "\\":
-            self[code] = character
-        elif 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004 (where surrogateescape puts bytes that are not UTF-8)
-            self[code] = f"\\x{code - 0xDC00:02x}"
-        elif character in "\t\n\r\\":
-            self[code] = ascii(character)[1:-1]
-        elif code < 0x80:  # noqa: PLR2004 (ASCII; beyond it \x stands for a byte, not for a character)
-            self[code] = f"\\x{code:02x}"
-        else:
-            self[code] = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
-        return self[code]
+            return character
+        if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004 (where surrogateescape puts bytes that are not UTF-8)
+            return f"\\x{code - 0xDC00:02x}"
+        if character in "\t\n\r\\":
+            return ascii(character)[1:-1]
+        if code < 0x80:  # noqa: PLR2004 (ASCII; beyond it \x stands for a byte, not for a character)
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
 
 
 _ESCAPES: Final = _Escapes()
+#: ASCII is looked up quicker than asked for.
+_ESCAPES.update({code: _ESCAPES[code] for code in range(0x80)})
 
 
 def escape(data: bytes) -> str:
@@ -49,8 +49,8 @@ def escape(data: bytes) -> str:
 
 def fit(data: bytes, width: int) -> str:
     """``escape``, cut to so many cells of a terminal."""
-    stop = min(len(data), 4 * width)  # a cell is at most 4 bytes
-    while stop < len(data) and data[stop] & 0xC0 == 0x80:  # noqa: PLR2004 (inside a character of UTF-8)
+    stop = 4 * width  # a cell is at most 4 bytes
+    while stop < min(len(data), 4 * width + 3) and data[stop] & 0xC0 == 0x80:  # noqa: PLR2004 (in a character of UTF-8)
         stop += 1
     text = escape(data[:stop]) + ("…" if stop < len(data) else "")
     return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)) + "…"
