@@ -3,6 +3,7 @@ this process where only its answer counts, as a real process where pipes, signal
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -559,6 +560,26 @@ def test_standard_output_closed_from_the_start(tmp_path: Path, command: str) -> 
     assert (code, errors.count("\n")) == (2, 1)
     assert errors.startswith("phpmq: ")
     assert path.read_bytes() == INPUTS[command][0]
+
+
+def test_standard_output_that_takes_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sip(io.RawIOBase):
+        taken = b""
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: bytes) -> int:  # type: ignore[override]
+            self.taken += bytes(data)[:7]
+            return min(len(bytes(data)), 7)
+
+    sip = Sip()
+    stdout = io.TextIOWrapper(sip, write_through=True)  # type: ignore[type-var]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", ["phpmq", "convert", str(CAPTURES[0])])
+        patch.setattr(sys, "stdout", stdout)
+        assert main() == 0
+    assert sip.taken == CAPTURES[0].read_bytes()
 
 
 def test_standard_input_that_is_none(

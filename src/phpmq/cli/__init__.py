@@ -8,6 +8,7 @@ Exit codes: 0 fine, 1 the data is damaged or wrong, 2 the command could not do i
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -28,6 +29,9 @@ def main() -> int:
     if sys.stdout is None:
         complain("standard output is closed")
         return 2
+    if isinstance(sys.stdout.buffer, io.RawIOBase):
+        # PYTHONUNBUFFERED is set: each record would be a system call, and one that may write a part of it
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(sys.stdout.buffer), encoding="utf-8")
     try:
         code = int(command_line.main(prog_name="phpmq", standalone_mode=False))
         sys.stdout.flush()

@@ -168,32 +168,26 @@ def csv_line(path: str, start: int, stop: int, item: Message | Damage) -> bytes:
 
     The writer of the standard library tells empty text from missing only since Python 3.12.
     """
-    cells: dict[str, Any] = {
-        "path": path if path.isprintable() else escape(os.fsencode(path)),
-        "offset": start,
-        "size": stop - start,
-    }
+    name = path if path.isprintable() else escape(os.fsencode(path))
+    cells = {"path": _quoted(name), "offset": str(start), "size": str(stop - start)}
+    fields: list[tuple[str, str | int]]
     if isinstance(item, Damage):
-        cells |= {"type": "damage", "fault": item.fault.name, "fault_offset": item.offset}
-        fields: list[tuple[str, str | int]] = [_field("data", item.data)]
+        fields = [("type", "damage"), ("fault", item.fault.name), ("fault_offset", item.offset)]
+        fields.append(_field("data", item.data))
     else:
-        cells["type"] = WORDS[type(item)]
-        fields = _fields(item)
-    cells |= dict([_csv_field(name, value) for name, value in fields])
-    return ",".join([_csv_cell(cells.get(column)) for column in _CSV_COLUMNS]).encode() + b"\n"
+        fields = [("type", WORDS[type(item)]), *_fields(item)]
+    for name, value in fields:
+        if isinstance(value, int):
+            cells[name] = str(value)
+        elif value.isprintable() or value.translate(_LAYOUT).isprintable():
+            cells[name] = _quoted(value)
+        else:  # CSV has no way to escape what would steer a terminal
+            cells[f"{name}_base64"] = _quoted(base64.b64encode(value.encode()).decode())
+    return ",".join([cells.get(column, "") for column in _CSV_COLUMNS]).encode() + b"\n"
 
 
-def _csv_field(name: str, value: str | int) -> tuple[str, str | int]:
-    """The field, in base64 if it holds what CSV cannot escape and could steer a terminal."""
-    if isinstance(value, int) or value.translate(_LAYOUT).isprintable():
-        return name, value
-    return _in_base64(name, value.encode())
-
-
-def _csv_cell(value: str | int | None) -> str:
-    if isinstance(value, str):
-        return '"' + value.replace('"', '""') + '"'
-    return "" if value is None else str(value)
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
 
 
 # A table
