@@ -1645,23 +1645,25 @@ cdef class _StreamDecoder(_Reader):
         return self
 
     def __next__(self):
+        cdef Found found
         self.enter()
         try:
             if self.fault is not None:
                 raise again(self.fault)
-            return self.give(find_next(&self.cursor, self.buffer, self.origin, self.stop, self.closed))
+            found = find_next(&self.cursor, self.buffer, self.origin, self.stop, self.closed)
+            if found == ITEM or found == DAMAGE:
+                return self.take(found, self.buffer, self.origin)
+            if found == NOTHING:
+                raise StopIteration
+            raise self.failed()
         finally:
             self.busy = False
 
-    cdef object give(self, Found found):
-        """What `__next__` does about what was found."""
-        if found == ITEM or found == DAMAGE:
-            return self.take(found, self.buffer, self.origin)
-        if found == NOTHING:
-            raise StopIteration
+    cdef object failed(self):
+        """Remember the fault that was found, keep no bytes, and give the exception."""
         self.fault = error_at(&self.cursor, self.buffer, self.origin, self.stop)
         self.drop_buffer()
-        raise again(self.fault)
+        return again(self.fault)
 
     cdef int append(self, const unsigned char *data, int64_t size) except -1:
         if self.fault is not None:
@@ -1782,6 +1784,10 @@ cdef class _Scanner(_StreamDecoder):
                 raise again(self.fault)
             with nogil:
                 found = run(&self.cursor, self.buffer, self.origin, self.stop, self.closed, self.tallies)
-            return self.give(found)
+            if found == DAMAGE:
+                return self.take(found, self.buffer, self.origin)
+            if found == NOTHING:
+                raise StopIteration
+            raise self.failed()
         finally:
             self.busy = False
