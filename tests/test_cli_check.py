@@ -268,3 +268,25 @@ def test_check_agrees_with_a_scan_of_many_messages(run: Run) -> None:
         "send": {"frames": 5_000, "bytes": 610_000},
         "consume": {"frames": 5_000, "bytes": 380_000},
     }
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (b"GET / HTTP/1.1\r\n", " (this looks like HTTP)"),
+        (b"HTTP/1.1 400 Bad Request\r\n", " (this looks like HTTP)"),
+        (b"\x16\x03\x01\x02", " (this looks like TLS)"),
+        (FOO[:8] + b"\n" + FOO[8:], " (line breaks are not on the wire; this looks like a listing)"),
+        (message_wire("Consume", {"queue": "Foo", "count": 5}, 36), " (the frame is whole with packet_header_size=36)"),
+        (b"junk", ""),
+        (BROKEN, ""),
+    ],
+)
+def test_damage_that_looks_like_a_known_mistake(run: Run, data: bytes, hint: str) -> None:
+    for command, first in (("check", 0), ("inspect", 1)):
+        code, output, errors = run(command, stdin=data)
+        assert (code, errors) == (1, "")
+        line = output.decode().splitlines()[first]
+        assert line.endswith(f"'{hint}")
+    size_of_its_own = message_wire("Consume", {"queue": "Foo", "count": 5}, 36)[:-1] + b"x"
+    assert "whole" not in run("check", "--packet-header-size", "36", stdin=size_of_its_own).output.decode()

@@ -56,8 +56,7 @@ def _header_size_option(
         type=click.Choice([*sizes, _AUTO] if auto else sizes),
         default=default,
         show_default=default is not None,
-        help="Bytes of a packet header, which the bytes do not say."
-        + (" auto: what fits the first ones." if auto else ""),
+        help="Bytes of a packet header. auto: what fits the input." if auto else "Bytes of a packet header to write.",
     )
 
 
@@ -117,9 +116,10 @@ def _size_of(option: str, source: Source) -> int:
     return source.find_packet_header_size() if option == _AUTO else int(option)
 
 
-def _damage_line(damage: Damage) -> str:
+def _damage_line(damage: Damage, packet_header_size: int) -> str:
     size = counted(damage.stop - damage.start, "byte")
-    return f"damaged at {damage.start}, {size}: {damage.fault.name} at offset {damage.offset}: {explain(damage)}"
+    why = explain(damage, packet_header_size)
+    return f"damaged at {damage.start}, {size}: {damage.fault.name} at offset {damage.offset}: {why}"
 
 
 # The commands
@@ -167,7 +167,7 @@ def command_line() -> None:
     """
 
 
-@command_line.command("inspect")
+@command_line.command("inspect", short_help="Show what the bytes mean, one by one.")
 @_files_argument
 @_header_size_option("--packet-header-size")
 @_frame_size_option
@@ -215,7 +215,7 @@ def _inspect(
                     if isinstance(item, Damage):
                         inputs.met_damage()
                         if listing:
-                            complain(f"{source.name}: {_damage_line(item)}")
+                            complain(f"{source.name}: {_damage_line(item, size)}")
                         else:
                             output.write(view.damage(item).encode())
                     elif listing:
@@ -240,7 +240,7 @@ def _plain_form(frame: Frame, packet_header_size: int) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
-@command_line.command("decode")
+@command_line.command("decode", short_help="Print messages: JSON lines, CSV or a table.")
 @_files_argument
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv", "table"]), default="jsonl", show_default=True)
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only messages of this queue; repeatable.")
@@ -319,7 +319,7 @@ def _decode(
     return inputs.code
 
 
-@command_line.command("encode")
+@command_line.command("encode", short_help="Write JSON lines as bytes.")
 @_files_argument
 @_header_size_option("--packet-header-size", auto=False)
 @click.option("--drop-damage", is_flag=True, help="Pass over the records of damages.")
@@ -369,7 +369,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield last
 
 
-@command_line.command("check")
+@command_line.command("check", short_help="Count frames and tell what is damaged.")
 @_files_argument
 @_header_size_option("--packet-header-size")
 @_frame_size_option
@@ -393,10 +393,10 @@ def _check(
                 sys.stdout.buffer.write(text)
                 sys.stdout.buffer.flush()
 
-        def line_of(name: str, damage: Damage) -> bytes:
+        def line_of(name: str, damage: Damage, size: int) -> bytes:
             if as_json:
                 return json_line({"path": name, **damage_record(damage)})
-            return f"{_damage_line(damage)}\n".encode()
+            return f"{_damage_line(damage, size)}\n".encode()
 
         for source in inputs:
             with source:
@@ -410,7 +410,7 @@ def _check(
                         if damages := list(scanner):
                             inputs.met_damage()
                             balance.add_damages(damages)
-                            show(b"".join(line_of(source.name, damage) for damage in damages))
+                            show(b"".join(line_of(source.name, damage, size) for damage in damages))
                 except ProtocolError as error:
                     frames = sum(frames for frames, _ in scanner.counts.values())
                     raise fault_at(frames + 1, 0, error) from None
@@ -426,7 +426,7 @@ def _check(
     return inputs.code
 
 
-@command_line.command("convert")
+@command_line.command("convert", short_help="Change packet headers; read listings.")
 @_files_argument
 @_header_size_option("--from", "source_size", default=None)
 @_header_size_option("--to", "target_size", auto=False)
@@ -465,7 +465,7 @@ def _convert(
             decoder = FrameDecoder(packet_header_size=size, max_frame_size=max_frame_size, on_fault=on_fault)
             for _, _, item in read(source.chunks(out.flush), decoder, 0, skip=skip):
                 if isinstance(item, Damage):
-                    leave_out(source, _damage_line(item))
+                    leave_out(source, _damage_line(item, size))
                 else:
                     yield item
 

@@ -50,10 +50,10 @@ class _File(io.RawIOBase):
     def __init__(self, file: Any, told: Callable[[int], None]) -> None:
         self._file = file
         self._told = told
-        self.head = b""
-        while len(self.head) < MAGIC_SIZE and (more := self._read(MAGIC_SIZE - len(self.head))):
-            self.head += more
-        self._ahead = self.head
+        self._ahead = b""
+        while len(self._ahead) < MAGIC_SIZE and (more := self._read(_CHUNK_SIZE)):
+            self._ahead += more
+        self.magic = self._ahead[:MAGIC_SIZE]
 
     def readable(self) -> bool:
         return True
@@ -67,11 +67,11 @@ class _File(io.RawIOBase):
     def skip(self, size: int) -> bool:
         """Pass over the first bytes at once, if the file can do that."""
         try:
-            self._file.seek(size - len(self.head), io.SEEK_CUR)
+            self._file.seek(size - len(self._ahead), io.SEEK_CUR)
         except OSError:
             return False
+        self._told(size - len(self._ahead))
         self._ahead = b""
-        self._told(size - len(self.head))
         return True
 
     def _read(self, size: int) -> bytes:
@@ -95,7 +95,7 @@ class Source:
         self._file = file
         self._prefix = b""
         raw = _File(file, reading.bar.advance)
-        plain = decompressed(raw, raw.head)
+        plain = decompressed(raw, raw.magic)
         at_start = not start or (plain is raw and raw.skip(start))
         self.stream: io.BufferedReader[Any] = io.BufferedReader(plain, _CHUNK_SIZE)
         while not at_start and start and (chunk := self.stream.read(min(start, _CHUNK_SIZE))):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from phpmq import Damage, Fault, Frame, ProtocolError, decode, encode_frame
+from phpmq import Damage, Fault, Frame, ProtocolError, decode, detect_packet_header_size, encode_frame
 from phpmq.cli.listing import pieces_of
 from phpmq.cli.terminal import counted, escape, fit
+from phpmq.errors import foreign_hint, header_size_hint
 from phpmq.protocol import CATALOGUE, MESSAGE_HEADER_SIZE, PacketType
 
 _PACKETS: Final[dict[int, str]] = {
@@ -35,11 +37,26 @@ _COLOURS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def explain(damage: Damage) -> str:
-    """What was expected at the fault of a damage, and what is there as far as it is known."""
+def explain(damage: Damage, packet_header_size: int) -> str:
+    """What was expected at the fault of a damage, what is there if that is known, and the mistake it looks like."""
     found = damage.data[damage.offset - damage.start :][:_SHOWN_SIZE]
     text = f"expected {damage.fault.value}"
-    return text if damage.fault is Fault.TRUNCATED or not found else f"{text}, found {found!r}"
+    if damage.fault is not Fault.TRUNCATED and found:
+        text += f", found {found!r}"
+    hint = _hint(damage, found, packet_header_size)
+    return f"{text} ({hint})" if hint else text
+
+
+def _hint(damage: Damage, found: bytes, packet_header_size: int) -> str:
+    """The hint that the exception for this fault has; a damage brings none."""
+    if damage.offset < damage.start + MESSAGE_HEADER_SIZE:
+        hint = foreign_hint(damage.data[:MESSAGE_HEADER_SIZE])
+    else:
+        hint = foreign_hint(found) if damage.fault is Fault.NOT_A_PACKET else ""
+    with suppress(ValueError):
+        if not hint and (size := detect_packet_header_size(damage.data)) != packet_header_size:
+            return header_size_hint(size)
+    return hint
 
 
 class View(NamedTuple):
@@ -69,7 +86,7 @@ class View(NamedTuple):
         size = counted(damage.stop - damage.start, "byte")
         return (
             self._line(damage.start, self.paint(f"damage: {size}", fg="red", bold=True))
-            + self._line(damage.offset, self._fault(damage.fault, explain(damage)))
+            + self._line(damage.offset, self._fault(damage.fault, explain(damage, self.packet_header_size)))
             + self._line(damage.start, self._content(damage.data))
         )
 
