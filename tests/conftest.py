@@ -83,8 +83,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[byt
     def run_main(*arguments: str | Path, stdin: bytes = b"", **variables: str) -> Result:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["phpmq", *map(str, arguments)])
-            stdout = sys.stdout
-            patch.setattr(sys, "stdout", stdout)
             for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
                 patch.delenv(name, raising=False)
             for name, value in ({"TERM": "xterm"} | variables).items():
@@ -93,8 +91,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[byt
             buffer.name = "<stdin>"
             patch.setattr(sys, "stdin", io.TextIOWrapper(buffer))
             code = main()
-            if sys.stdout is not stdout:  # it has left another one
-                sys.stdout.close()
         output, errors = capsysbinary.readouterr()
         return Result(code, output, errors.decode())
 

@@ -526,7 +526,8 @@ def test_ctrl_c_gives_the_balance_of_an_endless_pipe() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("command", [*COMMANDS, "decode --format csv", "decode --format table", "check --json"])
-def test_a_full_disk_is_told_in_one_line(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path, command: str, unbuffered: str) -> None:
     arguments = command.split()
     for given in (INPUTS[arguments[0]][0], INPUTS[arguments[0]][0] * 3000):
         with open("/dev/full", "wb") as full:
@@ -534,7 +535,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path, command: str) -> None:
                 [*COMMAND, *arguments, write(tmp_path / "x", given)],
                 stdout=full,
                 stderr=subprocess.PIPE,
-                env=environment(),
+                env=environment({"PYTHONUNBUFFERED": unbuffered}),
                 check=False,
                 text=True,
             )

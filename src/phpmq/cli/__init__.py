@@ -12,6 +12,7 @@ import io
 import os
 import signal
 import sys
+from contextlib import suppress
 
 try:
     import click
@@ -45,7 +46,8 @@ def main() -> int:
     except BrokenPipeError:
         return _die_of("SIGPIPE")
     except OSError as error:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (what is still buffered has nowhere to go)
+        with suppress(OSError):  # what is still buffered has nowhere to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         complain(str(error))
         return 2
 
