@@ -51,16 +51,18 @@ class _File(io.RawIOBase):
         self._file = file
         self._told = told
         self._ahead = b""
-        while len(self._ahead) < MAGIC_SIZE and (more := self._read(_CHUNK_SIZE)):
-            self._ahead += more
+        first = bytearray(_CHUNK_SIZE)
+        while len(self._ahead) < MAGIC_SIZE and (size := self._read(first)):
+            self._ahead += first[:size]
         self.magic = self._ahead[:MAGIC_SIZE]
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._ahead or self._read(len(buffer))
-        data, self._ahead = data[: len(buffer)], data[len(buffer) :]
+        if not self._ahead:
+            return self._read(buffer)
+        data, self._ahead = self._ahead[: len(buffer)], self._ahead[len(buffer) :]
         buffer[: len(data)] = data
         return len(data)
 
@@ -74,13 +76,13 @@ class _File(io.RawIOBase):
         self._ahead = b""
         return True
 
-    def _read(self, size: int) -> bytes:
+    def _read(self, buffer: Any) -> int:
         try:
-            data: bytes = self._file.read1(size)
+            size: int = self._file.readinto1(buffer)
         except OSError as error:
             raise _Unreadable(error) from None
-        self._told(len(data))
-        return data
+        self._told(size)
+        return size
 
 
 class Source:
