@@ -437,6 +437,59 @@ def test_output_into_the_file_that_is_standard_input_is_refused(tmp_path: Path) 
     assert path.read_bytes() == FOO
 
 
+@pytest.mark.parametrize("arguments", [["decode"], ["decode", "--format", "csv"], ["encode"], ["convert"]])
+def test_output_is_emptied_by_what_is_written_only(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+    out = write(tmp_path / "out", b"keep")
+    assert run(*arguments, tmp_path / "missing", "-o", out).code == 2
+    assert out.read_bytes() == b"keep"
+    if "csv" not in arguments:  # which has a header even so
+        assert run(*arguments, "-o", out, stdin=b"junk").code == 1
+        assert out.read_bytes() == b"keep"
+        assert run(*arguments, "-o", out).code == 0
+        assert out.read_bytes() == b""
+
+
+@pytest.mark.parametrize("command", ["decode", "encode", "convert"])
+def test_output_into_standard_output_by_its_sign(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given, _ = INPUTS[command]
+    assert run(command, "-o", "-", stdin=given) == run(command, stdin=given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("by", ["name", "standard input"])
+def test_an_input_that_is_standard_output_is_refused(tmp_path: Path, command: str, by: str) -> None:
+    given, _ = INPUTS[command]
+    path = write(tmp_path / "x", given)
+    with path.open("rb") as stdin, path.open("ab") as stdout:
+        process = subprocess.run(
+            [*COMMAND, command, *([path] if by == "name" else [])],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=30,
+            check=False,
+        )
+    assert (process.returncode, process.stderr.count(b"\n")) == (2, 1)
+    assert path.read_bytes() == given
+
+
+def test_the_null_device_may_be_both(tmp_path: Path) -> None:
+    with open(os.devnull, "r+b") as null:
+        process = subprocess.run([*COMMAND, "convert"], stdin=null, stdout=null, stderr=subprocess.PIPE, check=False)
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+def test_a_pattern_gives_paths_only(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "-", FOO)
+    assert run("decode", "*") == (0, FOO_RECORD, "")
+
+
 def test_output_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing" / "out"):
         code, output, errors = run("decode", "-o", path, stdin=FOO)

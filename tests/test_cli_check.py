@@ -14,6 +14,7 @@ from command import (
     BAD_INTEGER,
     BROKEN,
     CAPTURES,
+    COMPRESS,
     FOO,
     HELLO,
     NOT_A_MESSAGE,
@@ -290,3 +291,20 @@ def test_damage_that_looks_like_a_known_mistake(run: Run, data: bytes, hint: str
         assert line.endswith(f"'{hint}")
     size_of_its_own = message_wire("Consume", {"queue": "Foo", "count": 5}, 36)[:-1] + b"x"
     assert "whole" not in run("check", "--packet-header-size", "36", stdin=size_of_its_own).output.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data", "error"),
+    [
+        (["--on-fault", "skip"], COMPRESS["gzip"](FOO) + b"junk", "damaged gzip data: "),
+        (["--on-fault", "raise"], FOO + b"junk", "frame 2: NOT_A_MESSAGE at offset 76: "),
+    ],
+    ids=["compression", "fault"],
+)
+def test_json_says_what_ended_a_file(run: Run, arguments: list[str], data: bytes, error: str) -> None:
+    code, output, errors = run("check", "--json", *arguments, stdin=data)
+    record = json.loads(output)
+    assert code == 1
+    assert (record["frames"], record["error"].startswith(error)) == (1, True)
+    assert errors == f"phpmq: <stdin>: {record['error']}\n"
+    assert "error" not in json.loads(run("check", "--json", stdin=FOO).output)

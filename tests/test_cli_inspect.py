@@ -451,6 +451,13 @@ def test_offset_and_limit_of_a_listing(run: Run) -> None:
     assert result == (0, HELLO_LISTING, "")
 
 
+@pytest.mark.parametrize("columns", [1, 5, 18, 24])
+def test_a_window_that_is_too_narrow_ends_nothing(run: Run, columns: int) -> None:
+    code, output, errors = run("inspect", stdin=HELLO + b"junk" + ODD, COLUMNS=str(columns))
+    assert (code, errors) == (1, "")
+    assert [line.split()[0] for line in output.decode().splitlines()][:7] == ["0", "8", "40", "43", "75", "86", "118"]
+
+
 def test_a_narrow_window_shortens_what_is_not_content(run: Run) -> None:
     assert run("inspect", stdin=HELLO, COLUMNS="40") == (
         0,

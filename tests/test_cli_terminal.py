@@ -113,6 +113,8 @@ def test_colours(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], col
         ("\U0001f600".encode() * 100, 3, "\U0001f600…"),
         (b"\xff" * 100, 9, r"\xff\xff…"),
         (b"Foo", 0, "…"),
+        (b"Foo", -7, "…"),
+        (b"", -7, ""),
         (b"\x80" * 100, 9, r"\x80\x80…"),
     ],
 )

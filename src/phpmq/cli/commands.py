@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import BinaryIO, Literal
 
 import click
 
 from phpmq import BACKEND, Damage, Decoder, Frame, FrameDecoder, ProtocolError, __version__, encode, encode_frame
 from phpmq._backend import REASON, codec
+from phpmq._compressed import CompressedDataError
 from phpmq.cli.balance import Balance
-from phpmq.cli.inputs import Source, WrongData, fault_at, feed, moved, read, reading, status_of
+from phpmq.cli.inputs import Reading, Source, WrongData, fault_at, feed, moved, read, reading, status_of
 from phpmq.cli.inspection import View, explain, objection
 from phpmq.cli.listing import Listing, pieces_of
 from phpmq.cli.order import PacketOrder
@@ -97,19 +98,49 @@ _output_option = click.option(
 )
 
 
+class _File:
+    """A file to write, which is opened, and so emptied, when there is something to write."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write all of it."""
+        self.open().write(data)
+
+    def open(self) -> BinaryIO:
+        """Open the file if it is not open yet."""
+        if self._file is None:
+            self._file = open(self._path, "wb")  # noqa: SIM115 (it is closed below)
+        return self._file
+
+    def flush(self) -> None:
+        """Pass on what was written."""
+        if self._file:
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file if it was opened."""
+        if self._file:
+            self._file.close()
+
+
 @contextmanager
-def _output_to(path: str | None, inputs: list[str], *, for_people: bool = False) -> Iterator[BinaryIO]:
-    """Open what a command writes to."""
-    if path is None:
+def _output_to(path: str | None, inputs: Reading, *, for_people: bool = False) -> Iterator[BinaryIO | _File]:
+    """What a command writes to."""
+    if path in (None, "-"):
         if not for_people and sys.stdout.buffer.isatty():
             raise click.UsageError("these bytes are not for a terminal: give -o FILE, or redirect them")
         yield sys.stdout.buffer
         return
     there = status_of(path)
-    if there and any(os.path.samestat(there, status) for status in map(status_of, inputs) if status):
+    if there and any(os.path.samestat(there, status) for status in map(status_of, inputs.paths) if status):
         raise click.UsageError(f"{path} is read, and cannot be written at the same time")
-    with open(path, "wb") as output:
+    with closing(_File(path)) as output:
         yield output
+        if not inputs.code:
+            output.open()  # nothing is a result, too
 
 
 def _size_of(option: str, source: Source) -> int:
@@ -284,13 +315,16 @@ def _decode(
     """
     skip, wanted, written = on_fault == "skip", {CLASSES[word] for word in types}, 0
     with (
-        reading(files, start=offset, over_output=output is not None) as inputs,
-        _output_to(output, inputs.paths, for_people=True) as out,
+        reading(files, start=offset, over_output=output not in (None, "-")) as inputs,
+        _output_to(output, inputs, for_people=True) as out,
     ):
         table = Table(width())
-        out.write({"jsonl": b"", "csv": CSV_HEADER, "table": table.header().encode()}[form])
+        header = {"jsonl": b"", "csv": CSV_HEADER, "table": table.header().encode()}[form]
         for source in inputs:
             with source:
+                if header:
+                    out.write(header)
+                    header = b""
                 size = _size_of(packet_header_size, source)
                 decoder = Decoder(packet_header_size=size, max_frame_size=max_frame_size, on_fault=on_fault)
                 order = PacketOrder(decoder, size, offset)
@@ -335,7 +369,7 @@ def _encode(files: tuple[str, ...], packet_header_size: str, drop_damage: bool, 
 
     A line with a missing, extra or wrong field is refused with its number, and ends its FILE.
     """
-    with reading(files, over_output=output is not None) as inputs, _output_to(output, inputs.paths) as out:
+    with reading(files, over_output=output not in (None, "-")) as inputs, _output_to(output, inputs) as out:
         for source in inputs:
             with source:
                 dropped = 0
@@ -382,7 +416,7 @@ def _check(
 
     \b
     phpmq check capture.phpmq && echo sound
-    phpmq check --json 'captures/*.phpmq.zst' | jq 'select(.damages)'
+    phpmq check --json 'captures/*.phpmq.zst' | jq 'select(.damages > 0 or .error)'
     """
     paint, total = painter(wants_colour()), Balance()
     with reading(files, over_output=True) as inputs:
@@ -404,21 +438,26 @@ def _check(
                     show(heading(source.name))
                 size = _size_of(packet_header_size, source)
                 scanner = codec._Scanner(packet_header_size=size, max_frame_size=max_frame_size, on_fault=on_fault)
-                balance = Balance()
+                balance, error = Balance(), {}
                 try:
                     for _ in feed(source.chunks(), scanner, skip=on_fault == "skip"):
                         if damages := list(scanner):
                             inputs.met_damage()
                             balance.add_damages(damages)
                             show(b"".join(line_of(source.name, damage, size) for damage in damages))
-                except ProtocolError as error:
-                    frames = sum(frames for frames, _ in scanner.counts.values())
-                    raise fault_at(frames + 1, 0, error) from None
+                except CompressedDataError as end:
+                    error = {"error": str(end)}
+                    raise
+                except ProtocolError as end:
+                    fault = fault_at(sum(frames for frames, _ in scanner.counts.values()) + 1, 0, end)
+                    error = {"error": str(fault)}
+                    raise fault from None
                 finally:  # an input without end is left by Ctrl-C, and one that is cut off has a balance, too
                     balance.add_messages(scanner.counts)
                     total.add(balance)
                     if as_json:
-                        show(json_line({"path": source.name, "packet_header_size": size} | balance.record()))
+                        record = {"path": source.name, "packet_header_size": size}
+                        show(json_line(record | balance.record() | error))
                     else:
                         show(balance.table(paint).encode())
         if several:
@@ -454,7 +493,7 @@ def _convert(
     those of a listing what its lines say. With --on-fault skip damage is left out, and told on standard error.
     """
     skip = on_fault == "skip"
-    with reading(files, over_output=output is not None) as inputs, _output_to(output, inputs.paths) as out:
+    with reading(files, over_output=output not in (None, "-")) as inputs, _output_to(output, inputs) as out:
 
         def leave_out(source: Source, what: object) -> None:
             inputs.met_damage()

@@ -192,6 +192,7 @@ def reading(files: Iterable[str], *, start: int = 0, over_output: bool = False) 
         click.UsageError: there is no input, or a pattern matches none.
     """
     paths = list(_expanded(list(files)))
+    _refuse_circles(paths)
     with progress_bar(_total_size(paths), over_output=over_output) as bar:
         yield Reading(paths, start, bar)
 
@@ -264,12 +265,25 @@ def _expanded(files: list[str]) -> Iterator[str]:
         ]
         if not matches:
             raise click.UsageError(f"{file} matches no file")
-        yield from matches
+        # a match is a path, also where it looks like the sign for standard input
+        yield from (os.path.join(os.curdir, path) if path == STANDARD_INPUT else path for path in matches)
 
 
 def _close(file: Any) -> None:
     if not sys.stdin or file is not sys.stdin.buffer:
         file.close()
+
+
+def _refuse_circles(paths: list[str]) -> None:
+    """What is read must not be what standard output appends to: it would never end."""
+    try:
+        output = os.fstat(sys.stdout.fileno())
+    except OSError:  # it has no descriptor
+        return
+    for path in paths:
+        status = status_of(path)
+        if status and stat.S_ISREG(output.st_mode) and os.path.samestat(output, status):
+            raise click.UsageError(f"{path} is read, and is standard output at the same time")
 
 
 def status_of(path: str) -> os.stat_result | None:

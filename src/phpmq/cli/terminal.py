@@ -48,7 +48,8 @@ def escape(data: bytes) -> str:
 
 
 def fit(data: bytes, width: int) -> str:
-    """``escape``, cut to so many cells of a terminal."""
+    """``escape``, cut to so many cells of a terminal; fewer than none are none."""
+    width = max(width, 0)
     stop = 4 * width  # a cell is at most 4 bytes
     while stop < min(len(data), 4 * width + 3) and data[stop] & 0xC0 == 0x80:  # noqa: PLR2004 (in a character of UTF-8)
         stop += 1
