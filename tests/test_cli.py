@@ -478,6 +478,20 @@ def test_an_input_that_is_standard_output_is_refused(tmp_path: Path, command: st
     assert path.read_bytes() == given
 
 
+def test_an_input_that_this_process_writes_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read, written = write(tmp_path / "read", FOO), tmp_path / "written"
+    for path, code in ((written, 0), (read, 2)):
+        with path.open("a") as stdout, monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["phpmq", "convert", str(read)])
+            patch.setattr(sys, "stdout", stdout)
+            assert main() == code
+    assert (read.read_bytes(), written.read_bytes()) == (FOO, FOO)
+    complaint = f"phpmq: {read} is read, and is standard output at the same time"
+    assert capsys.readouterr().err.startswith(complaint)
+
+
 def test_the_null_device_may_be_both(tmp_path: Path) -> None:
     with open(os.devnull, "r+b") as null:
         process = subprocess.run([*COMMAND, "convert"], stdin=null, stdout=null, stderr=subprocess.PIPE, check=False)
