@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from batches import WIDE, at_once, decoded, expected_rows, in_batches
 from differential import (
     LAYERS,
     MODES,
@@ -33,7 +34,7 @@ from wire import field_names, message_parts, message_wire, packet_header, parts
 
 from phpmq.errors import ProtocolError
 from phpmq.protocol import CATALOGUE, PACKET_HEADER_SIZES, Form, PacketType
-from phpmq.records import Damage
+from phpmq.records import COLUMNS, Damage
 
 Codecs = tuple[ModuleType, ModuleType]
 
@@ -113,6 +114,32 @@ def test_encoding(agree: Comparison, effort: Effort) -> None:
         agree(written, told, size)
 
     compare()
+
+
+#: The limits of a batch: rows, and bytes.
+limits = st.tuples(st.sampled_from([1, 2, 3, 2**31 - 1]), st.sampled_from([1, 100, 300, 1000, 2**31 - 1]))
+columns = st.sampled_from([list(COLUMNS), ["offset"], ["fault"]]) | st.lists(
+    st.sampled_from(list(COLUMNS)), min_size=1, unique=True
+)
+
+
+@efforts
+def test_columns(agree: Comparison, effort: Effort) -> None:
+    @effort(400)
+    @given(cases(), columns, limits, st.integers(0, 2000) | st.none())
+    def compare(case: Case, names: list[str], most: tuple[int, int], stop: int | None) -> None:
+        options = {"max_rows": most[0], "max_bytes": most[1], "stop": stop, **case.options}
+        for mode in MODES:
+            agree(decoded, case.chunks, names, on_fault=mode, **options)
+            agree(at_once, case.data, names, on_fault=mode, **options)
+        for start in {0, 1, len(case.data) // 2, len(case.data)}:
+            agree(found, case.data, start, case.options)
+
+    compare()
+
+
+def found(codec: ModuleType, data: bytes, start: int, options: dict[str, Any]) -> Outcome:
+    return [codec._find_frame(data, start, final=final, **options) for final in (True, False)]
 
 
 FIELDS = {"queue": "Foo", "content": b"\0H0100202\n", "message_id": "d7", "ttl": 3600, "count": 5}
@@ -288,6 +315,14 @@ def messages_and_damages_tile_the_input(codec: ModuleType, case: Case) -> None:
     assert (end, decoder.buffered) == (len(case.data), 0)
 
 
+def rows_are_messages_and_damages(codec: ModuleType, case: Case) -> None:
+    rows, names = expected_rows(codec, case.data, **case.options), list(COLUMNS)
+    outcome = at_once(codec, case.data, names, on_fault="skip", **case.options, **WIDE)
+    assert [batch for batch, _ in outcome[:-1]] == list(in_batches(rows, names, **WIDE))
+    fed = decoded(codec, case.chunks, names, on_fault="skip", **case.options, **WIDE)
+    assert [entry for entry in fed if isinstance(entry, tuple)] == outcome[:-1]
+
+
 @efforts
 def test_laws_of_reading(codec: ModuleType, effort: Effort) -> None:
     @effort(300)
@@ -299,6 +334,7 @@ def test_laws_of_reading(codec: ModuleType, effort: Effort) -> None:
         for mode in MODES:
             a_scanner_counts_what_a_decoder_gives(codec, case, on_fault=mode, **case.options)
         a_scan_sees_what_iteration_sees(codec, case)
+        rows_are_messages_and_damages(codec, case)
         frames_and_damages_tile_the_input(codec, case)
         messages_and_damages_tile_the_input(codec, case)
 

@@ -6,12 +6,19 @@ Python object. What stands above them turns the places they found into objects.
 """
 
 import cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
+    PyBuffer_FillInfo,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8, PyUnicode_FromObject
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from operator import index as _index
@@ -30,7 +37,7 @@ from phpmq.protocol import (
     MAX_PACKET_TYPE,
     PACKET_HEADER_SIZES,
 )
-from phpmq.records import Damage, Frame, Packet, Scan
+from phpmq.records import COLUMNS, NOT_UTF8, WORDS, Damage, Frame, Packet, Scan
 
 cdef extern from *:
     """
@@ -62,11 +69,26 @@ cdef extern from *:
         digits = (digits & 0x00FF00FF00FF00FFu) * 6553601 >> 16;
         return (uint32_t)((digits & 0x0000FFFF0000FFFFu) * 42949672960001u >> 32);
     }
+
+    /* Copy a text. Short ones go in whole blocks, which is quicker, where `roomy` says that 64 bytes from its start
+       on may be read; that many may always be written. */
+    static inline void copy_text(char *to, const unsigned char *from, int64_t size, int roomy) {
+        if (!roomy || size > 64) {
+            memcpy(to, from, (size_t)size);
+            return;
+        }
+        memcpy(to, from, 16);
+        if (size > 16)
+            memcpy(to + 16, from + 16, 16);
+        if (size > 32)
+            memcpy(to + 32, from + 32, 32);
+    }
     """
     const char *PHPMQ_VERSION
     uint64_t load_word(const unsigned char *data) noexcept nogil
     bint are_digits(uint64_t word) noexcept nogil
     unsigned int number_of(uint64_t digits) noexcept nogil
+    void copy_text(char *to, const unsigned char *from_, int64_t size, bint roomy) noexcept nogil
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
@@ -185,6 +207,8 @@ cdef struct Walk:
     int64_t number            # the TTL or the count; no form has both
     int fault
     int64_t fault_at
+    uint64_t[10] last_digits  # of the last plain header of each packet type, and the length that they mean
+    int64_t[10] last_lengths
     Span[MOST_PACKETS] packets  # by packet type for messages, else in the order of the wire
 
 
@@ -193,10 +217,6 @@ cdef inline void begin(Walk *walk, bint messages) noexcept nogil:
     walk.at = 0
     walk.in_content = False
     walk.judged = 0
-    walk.type = 0
-    walk.count = 0
-    walk.begun = 0
-    walk.seen = 0
 
 
 cdef inline bint is_new(const Walk *walk) noexcept nogil:
@@ -229,24 +249,30 @@ cdef inline int plain_message_header(const unsigned char *header) noexcept nogil
     return <int>number_of(digits) if (word & 0xFFFFFF) == 0x313048 and are_digits(digits) else -1  # "H01"
 
 
-cdef inline int plain_packet_header(const unsigned char *header, int size, int64_t *length) noexcept nogil:
-    """The type of a packet header and its length, of up to eight digits; -1 where it needs a closer look."""
+cdef inline int plain_packet_header(Walk *walk, const unsigned char *header, int64_t *length) noexcept nogil:
+    """The type of a packet header, of one digit, and its length, of eight; -1 where it needs a closer look."""
     cdef uint64_t zeros = 0x3030303030303030u
+    cdef int size = walk.header_size
+    cdef uint64_t first = load_word(header)
     cdef uint64_t last = load_word(header + size - 8)
-    cdef unsigned int tens = header[1] - <unsigned int>c'0'
-    cdef unsigned int ones = header[2] - <unsigned int>c'0'
+    cdef unsigned int type = <unsigned int>(first >> 16 & 0xFF) - <unsigned int>c'0'
     if (
-        (load_word(header) & 0xFFFFFFFFFF0000FFu) != 0x3030303030000050u  # "P", the type, zeros
+        (first & 0xFFFFFFFFFF00FFFFu) != 0x3030303030003050u  # "P0", the type, zeros
         or load_word(header + size - 16) != zeros
         or load_word(header + size - 24) != zeros
         or (size > 32 and load_word(header + size - 32) != zeros)
-        or tens > 9
-        or ones > 9
-        or not are_digits(last)
+        or type > 9
     ):
         return -1
-    length[0] = number_of(last)
-    return tens * 10 + ones
+    # Lengths of one packet type mostly repeat. A processor goes on with the old length before it knows that the
+    # digits are the same, where it would have to wait for the end of a multiplication.
+    if last != walk.last_digits[type]:
+        if not are_digits(last):
+            return -1
+        walk.last_digits[type] = last
+        walk.last_lengths[type] = number_of(last)
+    length[0] = walk.last_lengths[type]
+    return type
 
 
 cdef inline bint is_plain_message(Walk *walk, const unsigned char *frame, int64_t size) noexcept nogil:
@@ -268,7 +294,7 @@ cdef inline bint is_plain_message(Walk *walk, const unsigned char *frame, int64_
     for _step in range(count):
         if size - at < walk.header_size:
             return False
-        number = plain_packet_header(frame + at, walk.header_size, &length)
+        number = plain_packet_header(walk, frame + at, &length)
         at += walk.header_size
         if number < 0 or number > TTL or not allowed >> number & 1 or length > min(size, walk.limit) - at:
             return False
@@ -322,9 +348,7 @@ cdef inline Verdict message_header(Walk *walk, const unsigned char *header, int6
             return fail(walk, UNKNOWN_MESSAGE_TYPE, 3)
         if not is_form(walk):
             return fail(walk, PACKET_COUNT_MISMATCH, 6)
-    walk.at = HEADER
-    walk.judged = 0
-    return WHOLE
+    return begin_packets(walk)
 
 
 cdef Verdict message_header_by_bytes(Walk *walk, const unsigned char *header, int64_t size) noexcept nogil:
@@ -355,14 +379,20 @@ cdef Verdict message_header_by_bytes(Walk *walk, const unsigned char *header, in
         return MORE
     if walk.messages and not is_form(walk):
         return fail(walk, PACKET_COUNT_MISMATCH, 6)
+    return begin_packets(walk)
+
+
+cdef inline Verdict begin_packets(Walk *walk) noexcept nogil:
     walk.at = HEADER
     walk.judged = 0
+    walk.begun = 0
+    walk.seen = 0
     return WHOLE
 
 
 cdef inline Verdict packet_header(Walk *walk, const unsigned char *header, int64_t size) noexcept nogil:
     cdef int fault
-    cdef int type = plain_packet_header(header, walk.header_size, &walk.length) if size >= walk.header_size else -1
+    cdef int type = plain_packet_header(walk, header, &walk.length) if size >= walk.header_size else -1
     if type < 0:
         return packet_header_by_bytes(walk, header, min(size, walk.header_size))
     walk.packet_type = type
@@ -451,6 +481,8 @@ cdef enum Found:
     ITEM        # a whole frame, at `at`
     DAMAGE
     FAULT
+    FULL        # an item or a damage that the rows have no room for
+    NO_MEMORY
 
 # A reader's place in a stream of frames. Offsets are absolute.
 cdef struct Cursor:
@@ -596,6 +628,7 @@ cdef bint to_skip(object value) except -1:
 
 
 cdef int set_up(Cursor *cursor, bint messages, object header_size, object max_frame_size, object on_fault) except -1:
+    memset(cursor.walk.last_digits, 0, sizeof(cursor.walk.last_digits))
     cursor.messages = messages
     cursor.walk.header_size = to_header_size(header_size)
     cursor.walk.limit = to_limit(max_frame_size)
@@ -1339,6 +1372,7 @@ cdef object missing(const Walk *walk, int64_t size):
 cdef str other_size_hint(const unsigned char *frame, int64_t size, int64_t limit):
     cdef Walk walk
     walk.limit = limit
+    memset(walk.last_digits, 0, sizeof(walk.last_digits))
     for walk.header_size in (35, 36):
         begin(&walk, False)
         if walk_on(&walk, frame, size) == WHOLE:
@@ -1791,3 +1825,865 @@ cdef class _Scanner(_StreamDecoder):
             raise self.failed()
         finally:
             self.busy = False
+
+
+# --- Columns: decoding -------------------------------------------------------------------------------
+
+# The columns by their place in `COLUMNS`.
+cdef enum:
+    AT_OFFSET
+    AT_SIZE
+    AT_TYPE
+    AT_QUEUE
+    AT_CONTENT
+    AT_MESSAGE_ID
+    AT_TTL
+    AT_COUNT
+    AT_FAULT
+    AT_FAULT_OFFSET
+    AT_RAW
+    COLUMN_COUNT
+
+cdef enum:
+    SLACK = 64           # what `copy_text` may write behind a text
+    FIRST_ROWS = 1024    # rows that there is room for at first
+    FIRST_TEXT = 65536   # bytes of text
+    MOST_BLOCKS = 64     # blocks of memory that are kept for the next batch
+
+cdef dict COLUMN_NUMBERS = {name: number for number, name in enumerate(COLUMNS)}
+
+# What the column `fault` says of a message with text that is not UTF-8.
+cdef char[16] LOST_TEXT
+cdef int LOST_TEXT_SIZE = len(NOT_UTF8)
+memcpy(LOST_TEXT, PyBytes_AS_STRING(NOT_UTF8.encode()), LOST_TEXT_SIZE)
+
+# What the column `type` says, by kind.
+cdef char[8][64] KIND_WORDS  # each with SLACK behind
+cdef int[8] KIND_WORD_SIZES
+
+# The packet types of the columns from `queue` to `count`.
+cdef int[5] PACKET_TYPES
+PACKET_TYPES[:] = [QUEUE, CONTENT, MESSAGE_ID, TTL, COUNT]
+
+# The columns that are not null, as a bit set, by message type and packet count.
+cdef unsigned int[7][5] FORM_COLUMNS
+
+
+cdef int fill_kinds() except -1:
+    cdef int kind
+    cdef bytes word
+    for kind in range(1, KINDS):
+        word = WORDS[MESSAGE_CLASSES[kind].__name__].encode()
+        memcpy(KIND_WORDS[kind], PyBytes_AS_STRING(word), PyBytes_GET_SIZE(word))
+        KIND_WORD_SIZES[kind] = PyBytes_GET_SIZE(word)
+    for (type, count), form in CATALOGUE.items():
+        for name in ("offset", "size", "type", *[packet.name.lower() for packet in form.packets]):
+            FORM_COLUMNS[<int>type][<int>count] |= 1u << <int>COLUMN_NUMBERS[name]
+    return 0
+
+
+fill_kinds()
+
+
+# What a row without a fault does not have.
+cdef enum:
+    LOST = 1 << AT_FAULT | 1 << AT_FAULT_OFFSET | 1 << AT_RAW
+
+# A text to put into a column; `roomy` is for `copy_text`.
+cdef struct Text:
+    const unsigned char *data
+    int64_t size
+    bint roomy
+
+# A block of `malloc`.
+cdef struct Block:
+    char *data
+    int64_t size
+
+# A column as Arrow wants it: numbers, or texts one behind another and where each ends. It is written up to the row
+# that last had a value; the nulls behind are filled in when the next one comes, which for most columns is never.
+cdef struct Column:
+    Block fixed            # for each row a number, or one more than rows for the ends, of which the first is 0
+    Block text
+    int64_t *numbers       # NULL for texts
+    int32_t *ends          # NULL for numbers
+    int64_t size           # bytes of text
+    int64_t filled         # rows
+    int64_t nulls          # among those
+
+# The rows of a batch; columns that are not wanted have no memory.
+cdef struct Rows:
+    Column[COLUMN_COUNT] columns
+    unsigned int wanted    # as a bit set
+    bint judges_queue      # whether anything wanted depends on whether the text is UTF-8
+    bint judges_message_id
+    Block marks
+    uint16_t *present      # for each row the columns that are not null, as a bit set
+    int64_t count
+    int64_t capacity       # rows
+    int64_t room           # bytes that surely fit, into each block of texts and into the batch
+    int64_t fixed          # bytes of a row without its texts
+    int64_t most_rows
+    int64_t most_bytes
+
+
+cdef inline bint is_number(int column) noexcept nogil:
+    return column in (AT_OFFSET, AT_SIZE, AT_TTL, AT_COUNT, AT_FAULT_OFFSET)
+
+
+cdef bint grow(Block *block, int64_t size) noexcept nogil:
+    """Make a block at least so large; False if there is no memory."""
+    cdef void *memory
+    if size > block.size:
+        memory = realloc(block.data, <size_t>size)
+        if memory == NULL:
+            return False
+        block.data = <char *>memory
+        block.size = size
+    return True
+
+
+cdef Found make_room(Rows *rows, int64_t size, int64_t most) noexcept nogil:
+    """Make room for one more row, of `size` bytes as a batch counts them; no text of it has more than `most`."""
+    cdef int64_t texts = 0
+    cdef Column *column
+    cdef int number
+    if rows.count == rows.most_rows:
+        return FULL
+    if rows.count == rows.capacity and not make_rows_room(rows):
+        return NO_MEMORY
+    for number in range(COLUMN_COUNT):
+        texts += rows.columns[number].size
+    rows.room = rows.most_bytes - rows.count * rows.fixed - texts
+    if rows.count and size > rows.room:
+        return FULL
+    for number in range(COLUMN_COUNT):
+        column = &rows.columns[number]
+        if column.ends != NULL:
+            if column.size + most + SLACK > column.text.size and not grow(
+                &column.text, max(column.size + most + SLACK, 2 * column.text.size, <int64_t>FIRST_TEXT)
+            ):
+                return NO_MEMORY
+            rows.room = min(rows.room, column.text.size - SLACK - column.size)
+    return ITEM
+
+
+cdef bint make_rows_room(Rows *rows) noexcept nogil:
+    cdef int64_t capacity = min(max(2 * rows.capacity, <int64_t>FIRST_ROWS), rows.most_rows)
+    cdef int64_t size
+    cdef Column *column
+    cdef int number
+    # Bits are made of eight rows at a time.
+    if not grow(&rows.marks, (capacity + 8) * sizeof(uint16_t)):
+        return False
+    rows.present = <uint16_t *>rows.marks.data
+    for number in range(COLUMN_COUNT):
+        if not rows.wanted >> number & 1:
+            continue
+        column = &rows.columns[number]
+        size = sizeof(int64_t) if is_number(number) else sizeof(int32_t)
+        if not grow(&column.fixed, (capacity + 1) * size):
+            return False
+        if is_number(number):
+            column.numbers = <int64_t *>column.fixed.data
+        else:
+            column.ends = <int32_t *>column.fixed.data
+            column.ends[0] = 0
+    rows.capacity = capacity
+    return True
+
+
+cdef void pad(Column *column, int64_t row) noexcept nogil:
+    """Fill in nulls up to this row."""
+    cdef int64_t place
+    column.nulls += row - column.filled
+    if column.ends == NULL:
+        memset(column.numbers + column.filled, 0, <size_t>(row - column.filled) * sizeof(int64_t))
+    else:
+        for place in range(column.filled + 1, row + 1):
+            column.ends[place] = <int32_t>column.size
+    column.filled = row
+
+
+cdef inline void put_number(Rows *rows, int column_number, int64_t value) noexcept nogil:
+    cdef Column *column = &rows.columns[column_number]
+    if column.numbers == NULL:
+        return
+    if column.filled != rows.count:
+        pad(column, rows.count)
+    column.numbers[rows.count] = value
+    column.filled = rows.count + 1
+
+
+cdef inline void put_text(Rows *rows, int column_number, Text text) noexcept nogil:
+    """Put a text for which there is room."""
+    cdef Column *column = &rows.columns[column_number]
+    if column.ends == NULL:
+        return
+    if column.filled != rows.count:
+        pad(column, rows.count)
+    copy_text(column.text.data + column.size, text.data, text.size, text.roomy)
+    column.size += text.size
+    column.filled = rows.count + 1
+    column.ends[column.filled] = <int32_t>column.size
+
+
+cdef inline int64_t size_of(const Rows *rows, unsigned int present, const Text *texts) noexcept nogil:
+    """The bytes of a row as a batch counts them."""
+    cdef int64_t size = rows.fixed
+    cdef int number
+    for number in range(COLUMN_COUNT):
+        if present >> number & rows.wanted >> number & 1 and not is_number(number):
+            size += texts[number].size
+    return size
+
+
+cdef inline Text text_of(const unsigned char *data, int64_t size, bint roomy) noexcept nogil:
+    cdef Text text
+    text.data = data
+    text.size = size
+    text.roomy = roomy
+    return text
+
+
+cdef Found put_message(
+    Rows *rows, const Walk *walk, const unsigned char *frame, int64_t at, const unsigned char *stop
+) noexcept nogil:
+    """Put a message into the rows: ITEM, unless it does not fit or there is no memory."""
+    cdef unsigned int present = FORM_COLUMNS[walk.type][walk.count]
+    cdef int kind = kind_of(walk)
+    cdef const Span *queue = &walk.packets[QUEUE]
+    cdef const Span *content = &walk.packets[CONTENT]
+    cdef const Span *message_id = &walk.packets[MESSAGE_ID]
+    cdef bint roomy = stop - frame - walk.at >= SLACK
+    cdef int64_t lost_at = INT64_MAX
+    cdef int64_t most = rows.fixed + SLACK + walk.at  # all its texts together, but for `raw`
+    cdef Text[COLUMN_COUNT] texts
+    cdef Found found
+    cdef int number
+    if rows.judges_queue and not is_utf8(frame + queue.start, queue.size):
+        lost_at = queue.start
+        present &= ~(1u << AT_QUEUE)
+    if rows.judges_message_id and present >> AT_MESSAGE_ID & 1 and not is_utf8(
+        frame + message_id.start, message_id.size
+    ):
+        lost_at = min(lost_at, message_id.start)
+        present &= ~(1u << AT_MESSAGE_ID)
+    texts[AT_TYPE] = text_of(<const unsigned char *>KIND_WORDS[kind], KIND_WORD_SIZES[kind], True)
+    texts[AT_QUEUE] = text_of(frame + queue.start, queue.size, roomy)
+    texts[AT_CONTENT] = text_of(frame + content.start, content.size, roomy)
+    texts[AT_MESSAGE_ID] = text_of(frame + message_id.start, message_id.size, roomy)
+    if lost_at != INT64_MAX:
+        present |= LOST
+        texts[AT_FAULT] = text_of(<const unsigned char *>LOST_TEXT, LOST_TEXT_SIZE, False)
+        texts[AT_RAW] = text_of(frame, walk.at, roomy)
+        most += walk.at
+    if rows.count == rows.capacity or most > rows.room:
+        found = make_room(rows, size_of(rows, present, texts), most)
+        if found != ITEM:
+            return found
+    rows.room -= most
+    put_number(rows, AT_OFFSET, at)
+    put_number(rows, AT_SIZE, walk.at)
+    for number in range(AT_TYPE, AT_MESSAGE_ID + 1):
+        if present >> number & 1:
+            put_text(rows, number, texts[number])
+    if present >> AT_TTL & 1:
+        put_number(rows, AT_TTL, walk.number)
+    if present >> AT_COUNT & 1:
+        put_number(rows, AT_COUNT, walk.number)
+    if lost_at != INT64_MAX:
+        put_number(rows, AT_FAULT_OFFSET, at + lost_at)
+        put_text(rows, AT_FAULT, texts[AT_FAULT])
+        put_text(rows, AT_RAW, texts[AT_RAW])
+    rows.present[rows.count] = <uint16_t>present
+    rows.count += 1
+    return ITEM
+
+
+cdef Found put_damage(Rows *rows, object damage) except FAULT:
+    """Put a damage into the rows: DAMAGE, or FULL."""
+    cdef bytes fault = damage.fault.name.encode()
+    cdef bytes data = damage.data
+    cdef Text[COLUMN_COUNT] texts
+    texts[AT_FAULT] = text_of(<const unsigned char *>PyBytes_AS_STRING(fault), PyBytes_GET_SIZE(fault), False)
+    texts[AT_RAW] = text_of(<const unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), False)
+    cdef Found found = make_room(rows, size_of(rows, LOST, texts), texts[AT_FAULT].size + texts[AT_RAW].size)
+    if found == FULL:
+        return FULL
+    if found == NO_MEMORY:
+        raise MemoryError
+    put_number(rows, AT_OFFSET, damage.start)
+    put_number(rows, AT_SIZE, damage.stop - damage.start)
+    put_text(rows, AT_FAULT, texts[AT_FAULT])
+    put_number(rows, AT_FAULT_OFFSET, damage.offset)
+    put_text(rows, AT_RAW, texts[AT_RAW])
+    rows.present[rows.count] = 1u << AT_OFFSET | 1u << AT_SIZE | LOST
+    rows.count += 1
+    rows.room = 0  # not known
+    return DAMAGE
+
+
+cdef inline bint is_utf8(const unsigned char *text, int64_t size) noexcept nogil:
+    return is_ascii(text, size) or is_utf8_by_bytes(text, size)
+
+
+cdef inline bint is_ascii(const unsigned char *text, int64_t size) noexcept nogil:
+    cdef uint64_t high = 0
+    cdef int64_t place = 0
+    while place + 8 <= size:
+        high |= load_word(text + place)
+        place += 8
+    while place < size:
+        high |= text[place]
+        place += 1
+    return (high & 0x8080808080808080u) == 0
+
+
+cdef bint is_utf8_by_bytes(const unsigned char *text, int64_t size) noexcept nogil:
+    cdef int64_t place = 0
+    cdef unsigned char first, lowest, highest
+    cdef int more, step
+    while place < size:
+        first = text[place]
+        lowest, highest, more = 0x80, 0xBF, 0
+        if 0xC2 <= first <= 0xDF:
+            more = 1
+        elif 0xE0 <= first <= 0xEF:
+            more = 2
+            if first == 0xE0:
+                lowest = 0xA0   # shorter forms exist
+            elif first == 0xED:
+                highest = 0x9F  # surrogates
+        elif 0xF0 <= first <= 0xF4:
+            more = 3
+            if first == 0xF0:
+                lowest = 0x90   # shorter forms exist
+            elif first == 0xF4:
+                highest = 0x8F  # beyond U+10FFFF
+        elif first >= 0x80:
+            return False
+        if size - place <= more or (more and not lowest <= text[place + 1] <= highest):
+            return False
+        for step in range(2, more + 1):
+            if text[place + step] & 0xC0 != 0x80:
+                return False
+        place += 1 + more
+    return True
+
+
+@cython.final
+@cython.no_gc
+cdef class _Pool:
+    """Blocks that batches have used, for the next ones: fresh memory costs more than all the decoding."""
+
+    cdef Block[MOST_BLOCKS] blocks
+    cdef int count
+    cdef bint closed
+
+    cdef Block take(self, int64_t size) noexcept:
+        """The smallest block that is large enough, or a new one, of size 0 if there is no memory."""
+        cdef Block best
+        cdef int place, found = -1
+        for place in range(self.count):
+            if self.blocks[place].size >= size and (found < 0 or self.blocks[place].size < self.blocks[found].size):
+                found = place
+        if found < 0:
+            best.data = <char *>malloc(<size_t>size)
+            best.size = 0 if best.data == NULL else size
+            return best
+        best = self.blocks[found]
+        self.count -= 1
+        self.blocks[found] = self.blocks[self.count]
+        return best
+
+    cdef void give(self, Block block) noexcept:
+        if self.closed or self.count == MOST_BLOCKS:
+            free(block.data)
+        else:
+            self.blocks[self.count] = block
+            self.count += 1
+
+    cdef void close(self) noexcept:
+        """Keep nothing any more."""
+        self.closed = True
+        while self.count:
+            self.count -= 1
+            free(self.blocks[self.count].data)
+
+    def __dealloc__(self):
+        self.close()
+
+
+@cython.final
+@cython.no_gc
+cdef class _Memory:
+    """A block that is given away, as a read-only buffer."""
+
+    cdef _Pool pool
+    cdef Block block
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.block.data, self.size, True, flags)
+
+    def __dealloc__(self):
+        if self.block.data != NULL:
+            self.pool.give(self.block)
+
+
+cdef _Memory give_away(_Pool pool, Block *block, int64_t size):
+    """A block as a buffer of the bytes that are used; a large rest goes back to the system."""
+    cdef _Memory memory = _Memory.__new__(_Memory)
+    cdef void *cut
+    memory.pool = pool
+    memory.size = size
+    if block.size / 4 > size + SLACK:
+        cut = realloc(block.data, <size_t>size + SLACK)
+        if cut != NULL:
+            block.data = <char *>cut
+            block.size = size + SLACK
+    memory.block = block[0]
+    memset(block, 0, sizeof(Block))
+    return memory
+
+
+cdef _Memory bits_of(const Rows *rows, int column_number, _Pool pool):
+    """A bit for each row: whether its value in this column is not null."""
+    cdef int64_t place, size = (rows.count + 7) / 8
+    cdef Block block = pool.take(size)
+    cdef unsigned char *bits = <unsigned char *>block.data
+    cdef uint64_t four
+    if bits == NULL:
+        raise MemoryError
+    memset(bits, 0, size)
+    memset(rows.present + rows.count, 0, 7 * sizeof(uint16_t))
+    for place in range(2 * size):
+        memcpy(&four, rows.present + 4 * place, 8)
+        four = four >> column_number & 0x0001000100010001u
+        bits[place / 2] |= <unsigned char>((four * 0x0001000200040008u >> 48 & 15) << (place % 2 * 4))
+    return give_away(pool, &block, size)
+
+
+@cython.final
+cdef class _ColumnDecoder(_StreamDecoder):
+    """A `Decoder` that gives batches of rows; see `_decode_columns`."""
+
+    cdef Rows rows
+    cdef _Pool pool
+    cdef _Memory zeros      # what all columns without a value share
+    cdef list wanted
+    cdef int64_t end        # the first boundary at or behind it is the last
+    cdef Py_buffer view     # the whole input, where it was given as one
+    cdef bint has_view
+
+    cdef int open(self, object data, object columns, int64_t start, object stop) except -1:
+        self.pool = _Pool.__new__(_Pool)
+        self.wanted = [COLUMN_NUMBERS[name] for name in columns]
+        self.end = INT64_MAX if stop is None else stop
+        for number in self.wanted:
+            self.rows.wanted |= 1u << <int>number
+            self.rows.fixed += 8 if is_number(number) else 4
+        self.rows.judges_queue = self.rows.wanted & (
+            1u << AT_QUEUE | 1u << AT_FAULT | 1u << AT_FAULT_OFFSET | 1u << AT_RAW
+        ) != 0
+        self.rows.judges_message_id = self.rows.wanted & (
+            1u << AT_MESSAGE_ID | 1u << AT_FAULT | 1u << AT_FAULT_OFFSET | 1u << AT_RAW
+        ) != 0
+        if data is not None:
+            acquire(data, &self.view, "data")
+            self.has_view = self.closed = True
+            if start > self.view.len:
+                raise ValueError(f"start is {start}, behind the end of the data at {self.view.len}")
+        self.cursor.at = self.origin = self.stop = start
+        return 0
+
+    def __dealloc__(self):
+        cdef int number
+        free(self.rows.marks.data)
+        for number in range(COLUMN_COUNT):
+            free(self.rows.columns[number].fixed.data)
+            free(self.rows.columns[number].text.data)
+        if self.has_view:
+            PyBuffer_Release(&self.view)
+
+    cdef void let_go(self) noexcept:
+        """Keep nothing that is not needed any more."""
+        self.pool.close()
+        if self.has_view:
+            PyBuffer_Release(&self.view)
+            self.has_view = False
+
+    def reset(self):
+        raise TypeError("a _ColumnDecoder is for one input")
+
+    def __next__(self):
+        cdef const unsigned char *data = self.buffer
+        cdef int64_t origin = self.origin
+        cdef int64_t stop = self.stop
+        cdef Found found
+        self.enter()
+        try:
+            if self.has_view:
+                data, origin, stop = <const unsigned char *>self.view.buf, 0, self.view.len
+            while self.fault is None:
+                with nogil:
+                    found = fill_rows(&self.rows, &self.cursor, data, origin, stop, self.closed, self.end)
+                if found == NO_MEMORY:
+                    raise MemoryError
+                if found == DAMAGE:
+                    head = b"" if self.head is None else bytes(self.head)
+                    found = put_damage(&self.rows, damage_at(&self.cursor, data, origin, head))
+                    if found == DAMAGE:
+                        self.head = None
+                        take(&self.cursor, found)
+                        continue
+                if found == FULL:
+                    return self.give_batch()
+                if found == FAULT:
+                    self.fault = error_at(&self.cursor, data, origin, stop)
+                    self.drop_buffer()
+                elif not self.closed and not self.is_done():
+                    raise StopIteration
+                break
+            if self.rows.count:
+                return self.give_batch()
+            self.let_go()
+            if self.fault is not None:
+                raise again(self.fault)
+            raise StopIteration
+        finally:
+            self.busy = False
+
+    cdef bint is_done(self) noexcept:
+        return self.cursor.state == FRAMES and self.cursor.at >= self.end
+
+    cdef tuple give_batch(self):
+        """Give the rows away, and get blocks for as many again."""
+        count = self.rows.count
+        columns = [self.give_column(number) for number in self.wanted]
+        self.rows.count = self.rows.capacity = self.rows.room = 0
+        return count, columns
+
+    cdef tuple give_column(self, int number):
+        """How many nulls there are in a column, and its buffers in Arrow's order; None for bits that are all set."""
+        cdef Column *column = &self.rows.columns[number]
+        cdef int64_t count = self.rows.count
+        cdef int64_t fixed_size = column.fixed.size
+        cdef int64_t text_size = column.text.size
+        cdef list buffers
+        if column.filled == 0:
+            zeros = self.some_zeros((count + 1) * sizeof(int64_t))
+            return count, [zeros, zeros] if is_number(number) else [zeros, zeros, b""]
+        pad(column, count)
+        nulls = column.nulls
+        buffers = [bits_of(&self.rows, number, self.pool) if nulls else None]
+        if is_number(number):
+            buffers.append(give_away(self.pool, &column.fixed, count * sizeof(int64_t)))
+        else:
+            buffers.append(give_away(self.pool, &column.fixed, (count + 1) * sizeof(int32_t)))
+            buffers.append(give_away(self.pool, &column.text, column.size))
+        memset(column, 0, sizeof(Column))
+        column.fixed = self.pool.take(fixed_size)
+        if text_size:
+            column.text = self.pool.take(text_size)
+        return nulls, buffers
+
+    cdef _Memory some_zeros(self, int64_t size):
+        cdef Block block
+        if self.zeros is None or self.zeros.size < size:
+            block.size = size
+            block.data = <char *>calloc(<size_t>size, 1)
+            if block.data == NULL:
+                raise MemoryError
+            self.zeros = give_away(self.pool, &block, size)
+        return self.zeros
+
+
+cdef Found fill_rows(
+    Rows *rows, Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop, bint final, int64_t end
+) noexcept nogil:
+    """Put all whole messages up to the boundary `end` into the rows; say what stands behind them."""
+    cdef Found found
+    cdef const unsigned char *frame
+    while cursor.state != FRAMES or cursor.at < end:
+        frame = data + (cursor.at - origin)
+        if cursor.state == FRAMES and is_new(&cursor.walk) and is_plain_message(&cursor.walk, frame, stop - cursor.at):
+            found = ITEM
+        else:
+            found = find_next(cursor, data, origin, stop, final)
+        if found == ITEM:
+            found = put_message(
+                rows, &cursor.walk, data + (cursor.at - origin), cursor.at, data + (stop - origin)
+            )
+        if found != ITEM:
+            return found
+        take(cursor, found)
+    return NOTHING
+
+
+def _decode_columns(
+    data,
+    columns,
+    *,
+    start=0,
+    stop=None,
+    packet_header_size=DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size=DEFAULT_MAX_FRAME_SIZE,
+    on_fault="raise",
+    max_rows,
+    max_bytes,
+):
+    """Decode messages and damages to batches of rows, as buffers of Arrow.
+
+    Args:
+        data: the whole input, any C-contiguous buffer, which stays exported until all is read; or None, to feed it.
+        columns: names of `COLUMNS`.
+        start: where to begin, in bytes: in the data, or for input that is fed the offset of its first byte.
+        stop: reading ends at the first boundary at or behind it; None for the end of the input.
+        packet_header_size, max_frame_size, on_fault: as `Decoder` takes them; a frame can have 2**31-1 bytes.
+        max_rows, max_bytes: a batch ends before the row that would make it larger than one of them. A number counts
+            as 8 bytes, a text as 4 and its length.
+
+    Returns:
+        An iterator that is fed and closed as a `Decoder` is. It gives for each batch how many rows it has, and for
+        each column how many of them are null and its buffers: [bits, numbers], or [bits, ends, texts], where bits
+        are None if nothing is null. What has come of a batch is kept until it is full or the input has ended.
+    """
+    cdef _ColumnDecoder decoder = _ColumnDecoder(
+        packet_header_size=packet_header_size, max_frame_size=max_frame_size, on_fault=on_fault
+    )
+    decoder.rows.most_rows = max_rows
+    decoder.rows.most_bytes = max_bytes
+    decoder.open(data, columns, start, stop)
+    return decoder
+
+
+def _find_frame(
+    data,
+    start,
+    *,
+    final=True,
+    packet_header_size=DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size=DEFAULT_MAX_FRAME_SIZE,
+):
+    """Find the first place from `start` on where a whole valid message begins.
+
+    Returns:
+        The end of the data if there is none; None if that takes the bytes that follow them, which not `final` says
+        there are (docs/protocol.md, section 4, "Recovery").
+    """
+    cdef Cursor cursor
+    cdef Py_buffer view
+    cdef int64_t place = start
+    cdef bint is_final = final
+    cdef Found found
+    set_up(&cursor, True, packet_header_size, max_frame_size, "skip")
+    acquire(data, &view, "data")
+    try:
+        cursor.state = SEARCH
+        cursor.at = cursor.damage_start = min(max(place, 0), view.len)
+        with nogil:
+            found = find_next(&cursor, <const unsigned char *>view.buf, 0, view.len, is_final)
+        return cursor.at if found == DAMAGE else None
+    finally:
+        PyBuffer_Release(&view)
+
+
+# --- Columns: encoding -------------------------------------------------------------------------------
+
+# A column to read.
+cdef struct Given:
+    const unsigned char *bits   # NULL where nothing is null
+    const int64_t *numbers
+    const int32_t *ends
+    const unsigned char *text
+    int64_t first               # the row where it begins
+
+cdef class _Givens:
+    """The columns of a batch, their buffers held."""
+
+    cdef Given[COLUMN_COUNT] columns
+    cdef unsigned int there
+    cdef Py_buffer[3 * COLUMN_COUNT] views
+    cdef int count
+
+    cdef int add(self, int number, int64_t first, list buffers) except -1:
+        cdef Given *column = &self.columns[number]
+        cdef const void *memory[3]
+        cdef int place
+        for place in range(len(buffers)):
+            memory[place] = NULL
+            if buffers[place] is not None:
+                acquire(buffers[place], &self.views[self.count], "buffer")
+                memory[place] = self.views[self.count].buf
+                self.count += 1
+        column.first = first
+        column.bits = <const unsigned char *>memory[0]
+        if is_number(number):
+            column.numbers = <const int64_t *>memory[1]
+        else:
+            column.ends = <const int32_t *>memory[1]
+            column.text = <const unsigned char *>memory[2]
+        self.there |= 1u << number
+        return 0
+
+    def __dealloc__(self):
+        while self.count:
+            self.count -= 1
+            PyBuffer_Release(&self.views[self.count])
+
+    cdef unsigned int present(self, int64_t row) noexcept nogil:
+        """The columns that are not null in this row, as a bit set."""
+        cdef unsigned int present = 0
+        cdef const Given *column
+        cdef int64_t place
+        cdef int number
+        for number in range(COLUMN_COUNT):
+            if self.there >> number & 1:
+                column = &self.columns[number]
+                place = column.first + row
+                if column.bits == NULL or column.bits[place / 8] >> (place % 8) & 1:
+                    present |= 1u << number
+        return present
+
+    cdef int64_t number(self, int number, int64_t row) noexcept nogil:
+        return self.columns[number].numbers[self.columns[number].first + row]
+
+    cdef Text text(self, int number, int64_t row) noexcept nogil:
+        cdef const Given *column = &self.columns[number]
+        cdef int32_t start = column.ends[column.first + row]
+        return text_of(column.text + start, column.ends[column.first + row + 1] - start, False)
+
+
+cdef inline bint is_named(Text text, const char *name, int size) noexcept nogil:
+    return text.size == size and memcmp(text.data, name, size) == 0
+
+
+cdef int kind_named(Text word) noexcept nogil:
+    """The kind that the column `type` calls so, or 0."""
+    cdef int kind
+    for kind in range(1, KINDS):
+        if is_named(word, KIND_WORDS[kind], KIND_WORD_SIZES[kind]):
+            return kind
+    return 0
+
+
+cdef struct Form:
+    int type
+    int count
+
+# The message type and the packet count of a message of some kind with these fields: of the columns from `queue` to
+# `count` those that are not null, as a bit set. No packets where there is no such form.
+cdef Form[KINDS][32] FORMS_BY_FIELDS
+
+
+cdef int fill_forms_by_fields() except -1:
+    cdef int kind, fields
+    for kind in range(1, KINDS):
+        for (type, count), form in CATALOGUE.items():
+            if form.message == MESSAGE_CLASSES[kind].__name__:
+                fields = FORM_COLUMNS[<int>type][<int>count] >> AT_QUEUE & 31
+                FORMS_BY_FIELDS[kind][fields].type = type
+                FORMS_BY_FIELDS[kind][fields].count = count
+    return 0
+
+
+fill_forms_by_fields()
+
+
+cdef int64_t row_size(_Givens givens, int64_t row, Walk *walk) noexcept nogil:
+    """The bytes of the frame of a row; -1 if the row is no message."""
+    cdef unsigned int present = givens.present(row)
+    cdef char[20] digits
+    cdef int64_t number, size
+    cdef Text raw
+    cdef int column, kind, count
+    if present >> AT_FAULT & 1:
+        if not (present >> AT_RAW & 1 and is_named(givens.text(AT_FAULT, row), LOST_TEXT, LOST_TEXT_SIZE)):
+            return -1
+        raw = givens.text(AT_RAW, row)
+        begin(walk, True)
+        return raw.size if walk_on(walk, raw.data, raw.size) == WHOLE and walk.at == raw.size else -1
+    kind = kind_named(givens.text(AT_TYPE, row)) if present >> AT_TYPE & 1 else 0
+    count = FORMS_BY_FIELDS[kind][present >> AT_QUEUE & 31].count
+    if count == 0:
+        return -1
+    size = HEADER + count * walk.header_size
+    for column in range(AT_QUEUE, AT_COUNT + 1):
+        if not present >> column & 1:
+            continue
+        if is_number(column):
+            number = givens.number(column, row)
+            if number < 0:
+                return -1
+            size += write_digits(digits, number)
+        else:
+            size += givens.text(column, row).size
+    return size
+
+
+cdef char *write_row(_Givens givens, int64_t row, int header_size, char *out) noexcept nogil:
+    """Write the frame of a row that is a message."""
+    cdef unsigned int present = givens.present(row)
+    cdef char[20] digits
+    cdef Form form
+    cdef Text text
+    cdef int column
+    if present >> AT_FAULT & 1:
+        text = givens.text(AT_RAW, row)
+        memcpy(out, text.data, <size_t>text.size)
+        return out + text.size
+    form = FORMS_BY_FIELDS[kind_named(givens.text(AT_TYPE, row))][present >> AT_QUEUE & 31]
+    out = write_message_header(out, form.type, form.count)
+    for column in range(AT_QUEUE, AT_COUNT + 1):
+        if not present >> column & 1:
+            continue
+        if is_number(column):
+            text = text_of(<const unsigned char *>digits, write_digits(digits, givens.number(column, row)), False)
+        else:
+            text = givens.text(column, row)
+        out = write_packet_header(out, header_size, PACKET_TYPES[column - AT_QUEUE], text.size)
+        memcpy(out, text.data, <size_t>text.size)
+        out += text.size
+    return out
+
+
+def _encode_columns(rows, columns, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
+    """Encode rows of messages, as `_decode_columns` gives them, one after another.
+
+    Args:
+        rows: how many there are.
+        columns: by name, the row where a column begins in its buffers, and these in Arrow's order; `type` and `queue`
+            have to be there, and the buffers have to be valid.
+        packet_header_size: 32, 35 or 36 bytes.
+
+    Returns:
+        The frames; or the number of the first row that is no message.
+    """
+    cdef _Givens givens = _Givens.__new__(_Givens)
+    cdef Cursor cursor
+    cdef int64_t count = rows
+    cdef int64_t row, size
+    cdef int64_t total = 0
+    cdef bytes frames
+    cdef char *out
+    set_up(&cursor, True, packet_header_size, None, "raise")
+    for name, (first, buffers) in columns.items():
+        givens.add(COLUMN_NUMBERS[name], first, buffers)
+    with nogil:
+        for row in range(count):
+            size = row_size(givens, row, &cursor.walk)
+            if size < 0:
+                break
+            total += size
+        else:
+            row = count
+    if row < count:
+        return row
+    frames = PyBytes_FromStringAndSize(NULL, total)
+    out = PyBytes_AS_STRING(frames)
+    with nogil:
+        for row in range(count):
+            out = write_row(givens, row, cursor.walk.header_size, out)
+    return frames

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from functools import partial, wraps
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import index
 from pickle import PickleBuffer
 from threading import Lock
@@ -53,7 +54,7 @@ from phpmq.protocol import (
     VERSION,
     PacketType,
 )
-from phpmq.records import Damage, Frame, Packet, Scan
+from phpmq.records import COLUMNS, NOT_UTF8, WORDS, Damage, Frame, Packet, Scan
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
@@ -1466,3 +1467,273 @@ class _Scanner(_Stream[Damage]):
         """How many messages of each class were met so far, and their bytes: ``{Send: (frames, bytes)}``."""
         counts = self._reader.counts
         return {cls: counts[cls.__name__] for cls in get_args(Message) if cls.__name__ in counts}
+
+
+# Columns
+
+#: What is not null in a row, by the names of the columns; texts are bytes.
+_Row: TypeAlias = dict[str, Any]
+
+#: How many rows, and for each column how many of them are null and its buffers.
+_Batch: TypeAlias = tuple[int, list[tuple[int, list[Any]]]]
+
+#: How much of a whole input is looked at at once.
+_PIECE_SIZE: Final = 1024 * 1024
+
+_FIELD_NAMES: Final = {int(packet): packet.name.lower() for packet in PacketType}
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _build_row(reader: _Reader, start: int, frame: _Walked) -> _Row:
+    form = CATALOGUE[frame.type, len(frame.packets)]  # type: ignore[index]
+    row: _Row = {"offset": start, "size": frame.stop - start, "type": WORDS[form.message].encode()}
+    lost = []
+    for packet_type, begin, end in frame.packets:
+        content = reader.copy(begin, end)
+        if packet_type in _INTEGER_TYPES:
+            row[_FIELD_NAMES[packet_type]] = int(content)
+        elif packet_type == PacketType.CONTENT or _is_utf8(content):
+            row[_FIELD_NAMES[packet_type]] = content
+        else:
+            lost.append(begin)
+    if lost:
+        row |= {"fault": NOT_UTF8.encode(), "fault_offset": lost[0], "raw": reader.copy(start, frame.stop)}
+    return row
+
+
+def _damage_row(damage: Damage) -> _Row:
+    start, stop, fault, offset, data = damage
+    return {"offset": start, "size": stop - start, "fault": fault.name.encode(), "fault_offset": offset, "raw": data}
+
+
+_ROWS: Final = _Layer(True, lambda reader: (), _build_row)
+
+
+@final
+class _ColumnDecoder(_Stream[_Batch]):
+    """A ``Decoder`` that gives batches of rows; see ``_decode_columns``."""
+
+    __slots__ = ("_columns", "_held", "_is_done", "_most_bytes", "_most_rows", "_pieces", "_rows", "_size", "_stop")
+    _layer = _ROWS
+
+    def __init__(
+        self,
+        columns: Iterable[str],
+        start: int,
+        stop: int | None,
+        options: _Options,
+        limits: tuple[int, int],
+    ) -> None:
+        self._lock = Lock()
+        self._open(options)
+        self._reader.base = self._reader.position = self._reader.end = self._offset = start
+        #: The whole input, where it was given as one.
+        self._pieces: Iterator[memoryview] | None = None
+        self._columns = list(columns)
+        self._stop = sys.maxsize if stop is None else stop
+        self._most_rows, self._most_bytes = limits
+        self._rows: list[_Row] = []
+        self._size = 0
+        #: A row that is for the next batch.
+        self._held: _Row | None = None
+        self._is_done = False
+
+    def read(self, data: memoryview) -> None:
+        """Take a whole input, in place of being fed."""
+        start = self._offset
+        if start > len(data):
+            raise ValueError(f"start is {start}, behind the end of the data at {len(data)}")
+        self._pieces = (data[place : place + _PIECE_SIZE] for place in range(start, len(data), _PIECE_SIZE))
+
+    def reset(self) -> None:
+        raise TypeError("a _ColumnDecoder is for one input")
+
+    @property
+    def offset(self) -> int:
+        """Where the last row ends, in bytes, that is in a batch."""
+        return self._held["offset"] if self._held else self._offset
+
+    def __next__(self) -> _Batch:
+        while row := self._next_row():
+            size = sum(8 if COLUMNS[name] == "int64" else 4 + len(row.get(name, b"")) for name in self._columns)
+            if self._rows and (len(self._rows) == self._most_rows or self._size + size > self._most_bytes):
+                self._held = row
+                return self._give()
+            self._rows.append(row)
+            self._size += size
+        if self._rows and self._is_done:
+            return self._give()
+        self._reader.check()
+        raise StopIteration
+
+    def _next_row(self) -> _Row | None:
+        """The next row; None where more bytes are needed, and at the end, which may be a fault."""
+        row, self._held = self._held, None
+        while row is None and self._offset < self._stop:
+            try:
+                item: Any = super().__next__()
+                row = _damage_row(item) if isinstance(item, Damage) else item
+            except ProtocolError:
+                break
+            except StopIteration:
+                if self._reader.final:
+                    break
+                if self._pieces is None:
+                    return None
+                if piece := next(self._pieces, None):
+                    self.feed(piece)
+                else:
+                    self.close()
+        self._is_done = row is None
+        return row
+
+    def _give(self) -> _Batch:
+        rows, self._rows, self._size = self._rows, [], 0
+        return len(rows), [_column(COLUMNS[name], [row.get(name) for row in rows]) for name in self._columns]
+
+
+def _column(kind: str, values: list[Any]) -> tuple[int, list[Any]]:
+    nulls = values.count(None)
+    bits = "".join("0" if value is None else "1" for value in reversed(values))
+    buffers: list[Any] = [int(bits, 2).to_bytes(len(values) // 8 + 1, "little") if nulls else None]
+    if kind == "int64":
+        return nulls, [*buffers, array("q", [value or 0 for value in values]).tobytes()]
+    texts = [value or b"" for value in values]
+    return nulls, [*buffers, array("i", accumulate(map(len, texts), initial=0)).tobytes(), b"".join(texts)]
+
+
+def _decode_columns(  # noqa: PLR0913
+    data: Buffer | None,
+    columns: Iterable[str],
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+    on_fault: _OnFault = "raise",
+    max_rows: int,
+    max_bytes: int,
+) -> _ColumnDecoder:
+    """Decode messages and damages to batches of rows, as buffers of Arrow.
+
+    Args:
+        data: the whole input, any C-contiguous buffer; or None, to feed it.
+        columns: names of ``COLUMNS``.
+        start: where to begin, in bytes: in the data, or for input that is fed the offset of its first byte.
+        stop: reading ends at the first boundary at or behind it; None for the end of the input.
+        packet_header_size, max_frame_size, on_fault: as ``Decoder`` takes them; a frame can have 2**31-1 bytes.
+        max_rows, max_bytes: a batch ends before the row that would make it larger than one of them. A number counts
+            as 8 bytes, a text as 4 and its length.
+
+    Returns:
+        An iterator that is fed and closed as a ``Decoder`` is. It gives for each batch how many rows it has, and for
+        each column how many of them are null and its buffers: [bits, numbers], or [bits, ends, texts], where bits
+        are None if nothing is null. What has come of a batch is kept until it is full or the input has ended.
+    """
+    options = _options(packet_header_size, max_frame_size, on_fault)
+    decoder = _ColumnDecoder(columns, start, stop, options, (max_rows, max_bytes))
+    if data is not None:
+        decoder.read(_view("data", data))
+    return decoder
+
+
+def _find_frame(
+    data: Buffer,
+    start: int,
+    *,
+    final: bool = True,
+    packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+    max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+) -> int | None:
+    """Find the first place from ``start`` on where a whole valid message begins.
+
+    Returns:
+        The end of the data if there is none; None if that takes the bytes that follow them, which not ``final`` says
+        there are (docs/protocol.md, section 4, "Recovery").
+    """
+    with _view("data", data) as view:
+        reader = _Reader(_MESSAGES, view, _options(packet_header_size, max_frame_size), final=final)
+        place = reader._candidate(start)
+        while place < reader.end:
+            judging = reader._judge(place, in_catalogue=True)
+            try:
+                next(judging)
+            except StopIteration as outcome:
+                if isinstance(outcome.value, _Walked):
+                    return place
+            else:
+                return None
+            place = reader._candidate(place + 1)
+        return place if final else None
+
+
+def _encode_columns(
+    rows: int, columns: Mapping[str, tuple[int, list[Any]]], *, packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE
+) -> bytes | int:
+    """Encode rows of messages, as ``_decode_columns`` gives them, one after another.
+
+    Args:
+        rows: how many there are.
+        columns: by name, the row where a column begins in its buffers, and these in Arrow's order; ``type`` and
+            ``queue`` have to be there, and the buffers have to be valid.
+        packet_header_size: 32, 35 or 36 bytes.
+
+    Returns:
+        The frames; or the number of the first row that is no message.
+    """
+    size = _header_size(packet_header_size)
+    values = {name: _values(COLUMNS[name], rows, *column) for name, column in columns.items()}
+    frames = []
+    for number in range(rows):
+        frame = _row_frame(
+            {name: column[number] for name, column in values.items() if column[number] is not None}, size
+        )
+        if frame is None:
+            return number
+        frames.append(frame)
+    return b"".join(frames)
+
+
+def _values(kind: str, rows: int, first: int, buffers: list[Any]) -> list[Any]:
+    """The values of a column, None where they are null."""
+    bits, *others = [memoryview(b"" if buffer is None else buffer).cast("B") for buffer in buffers]
+    values: list[Any]
+    if kind == "int64":
+        values = others[0].cast("q")[first : first + rows].tolist()
+    else:
+        ends = others[0].cast("i")[first : first + rows + 1]
+        values = [bytes(others[1][start:end]) for start, end in pairwise(ends)]
+    if bits:
+        return [value if bits[at // 8] >> at % 8 & 1 else None for at, value in enumerate(values, first)]
+    return values
+
+
+def _row_frame(row: _Row, size: int) -> bytes | None:
+    """The frame of a row; None if the row is no message."""
+    if "fault" in row:
+        return row["raw"] if row["fault"] == NOT_UTF8.encode() and _is_message(row.get("raw", b""), size) else None
+    for (message_type, count), form in CATALOGUE.items():
+        names = [_FIELD_NAMES[packet_type] for packet_type in form.packets]
+        if WORDS[form.message].encode() == row.get("type") and row.keys() & _FIELD_NAMES.values() == set(names):
+            if any(isinstance(row[name], int) and row[name] < 0 for name in names):
+                return None
+            contents = [b"%d" % row[name] if isinstance(row[name], int) else row[name] for name in names]
+            headers = [_writer(size).header(*packet) for packet in zip(form.packets, map(len, contents), strict=True)]
+            packets = [part for packet in zip(headers, contents, strict=True) for part in packet]
+            return b"".join([_message_header(message_type, count), *packets])
+    return None
+
+
+def _is_message(frame: bytes, size: int) -> bool:
+    try:
+        decode(frame, packet_header_size=size, max_frame_size=None)
+    except ProtocolError:
+        return False
+    return True

@@ -1,6 +1,7 @@
-"""What the codecs give back beside messages; both give the same classes."""
+"""What the codecs give back beside messages: the same classes, and columns of the same names, from both."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from phpmq.errors import Fault, ProtocolError
 
@@ -44,3 +45,33 @@ class Scan(NamedTuple):
     frames: int
     end: int
     error: ProtocolError | None
+
+
+#: What records and columns call the messages, by the names of their classes.
+WORDS: Final[Mapping[str, str]] = {
+    "Send": "send",
+    "Consume": "consume",
+    "Dispatch": "dispatch",
+    "Acknowledge": "acknowledge",
+    "Requeue": "requeue",
+    "DeadLetter": "dead_letter",
+    "Receipt": "receipt",
+}
+
+#: The columns that messages and damages are decoded to, in their order, and the type of each in Arrow's words.
+COLUMNS: Final[Mapping[str, str]] = {
+    "offset": "int64",
+    "size": "int64",
+    "type": "string",
+    "queue": "string",
+    "content": "binary",
+    "message_id": "string",
+    "ttl": "int64",
+    "count": "int64",
+    "fault": "string",
+    "fault_offset": "int64",
+    "raw": "binary",
+}
+
+#: What the column ``fault`` says of a message with text that is not UTF-8: its bytes are in ``raw``.
+NOT_UTF8: Final = "NOT_UTF8"

@@ -8,24 +8,17 @@ import os
 import reprlib
 from contextlib import suppress
 from json.encoder import encode_basestring
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from rich.cells import cell_len
 
-from phpmq import Acknowledge, Consume, Damage, DeadLetter, Dispatch, Message, Receipt, Requeue, Send
+from phpmq import Damage, Message
 from phpmq.cli.terminal import counted, escape, fit
+from phpmq.records import WORDS as NAMES
 
 #: What a record calls the messages.
-CLASSES: Final[dict[str, type[Message]]] = {
-    "send": Send,
-    "consume": Consume,
-    "dispatch": Dispatch,
-    "acknowledge": Acknowledge,
-    "requeue": Requeue,
-    "dead_letter": DeadLetter,
-    "receipt": Receipt,
-}
-WORDS: Final = {message_class: word for word, message_class in CLASSES.items()}
+WORDS: Final = {message_class: NAMES[message_class.__name__] for message_class in get_args(Message)}
+CLASSES: Final[dict[str, type[Message]]] = {word: message_class for message_class, word in WORDS.items()}
 
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False).encode
