@@ -26,6 +26,7 @@ else:
 on_posix = pytest.mark.skipif(os.name != "posix", reason="this system has no such signals and shells")
 
 COMMAND = (sys.executable, "-c", "import sys; from phpmq.cli import main; sys.exit(main())")
+#: Those that read files.
 COMMANDS = ("decode", "encode", "check", "inspect", "convert")
 CAPTURES = [VECTORS / f"{name}.phpmq" for name in NAMES]
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "zstd": zstd.compress}

@@ -823,7 +823,7 @@ def test_help_shows_examples(run: Run, arguments: list[str]) -> None:
 
 def test_help_names_all_commands(run: Run) -> None:
     listed = run("--help").output.decode().split("Commands:")[1].split("\n")
-    assert sorted(line.split()[0] for line in listed if line.strip()) == sorted(COMMANDS)
+    assert sorted(line.split()[0] for line in listed if line.strip()) == sorted([*COMMANDS, "generate"])
 
 
 def test_the_version_names_the_codec_and_the_reason(run: Run) -> None:
@@ -843,7 +843,7 @@ def test_completion_in_bash() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("phpmq ", set(COMMANDS)),
+        ("phpmq ", {*COMMANDS, "generate"}),
         ("phpmq de", {"decode"}),
         ("phpmq decode --format ", {"jsonl", "csv", "table"}),
         ("phpmq decode --type re", {"requeue", "receipt"}),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import BinaryIO, Literal
 
 import click
@@ -29,7 +30,18 @@ from phpmq.cli.records import (
     message_line,
     message_of,
 )
-from phpmq.cli.terminal import complain, counted, escape, heading, painter, wants_colour, width
+from phpmq.cli.terminal import (
+    Bar,
+    NoBar,
+    complain,
+    counted,
+    escape,
+    heading,
+    painter,
+    progress_bar,
+    wants_colour,
+    width,
+)
 from phpmq.protocol import (
     DEFAULT_MAX_FRAME_SIZE,
     DEFAULT_PACKET_HEADER_SIZE,
@@ -188,6 +200,7 @@ def command_line() -> None:
     phpmq encode edited.jsonl > edited.phpmq      JSON lines back to bytes
     phpmq check '2024-*/*.phpmq.gz'               frames by type, and what is damaged
     phpmq convert --from 36 old.phpmq -o new.phpmq
+    phpmq generate --size 10MB -o capture.phpmq   a capture to try all this with
 
     A FILE is a path, a pattern, or - for standard input, which is also read if there is none. gzip, bzip2 and zstd
     are told by their content. Exit codes: 0 fine, 1 data is damaged or wrong, 2 the command could not do its work.
@@ -530,3 +543,79 @@ def _convert(
                 for frame in frames(source):
                     out.write(encode_frame(frame.type, frame.packets, packet_header_size=int(target_size)))
     return inputs.code
+
+
+def _bytes_of(_ctx: click.Context, _param: click.Parameter, size: str) -> int:
+    match = re.fullmatch("([0-9]{1,18})(|[kmgt]i?)b?", size, re.IGNORECASE | re.ASCII)
+    if not match:
+        raise click.BadParameter(f"{size!r} is no size; write 500, 10k, 100MB or 2GiB")
+    number, unit = int(match[1]), match[2].lower()
+    for _ in range(" kmgt".index(unit[:1])):
+        number *= 1024 if unit.endswith("i") else 1000
+    return number
+
+
+class _Counted:
+    """An output whose bytes a progress bar counts."""
+
+    def __init__(self, output: BinaryIO | _File, bar: Bar | NoBar) -> None:
+        self._output = output
+        self._bar = bar
+
+    def write(self, data: bytes) -> None:
+        """Write all of it."""
+        self._output.write(data)
+        self._bar.advance(len(data))
+
+
+@command_line.command("generate", short_help="Write a capture of made-up traffic.")
+@click.option(
+    "--size", callback=_bytes_of, default="1MB", show_default=True, metavar="SIZE", help="How large the capture gets."
+)
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Another one, another capture.")
+@_header_size_option("--packet-header-size", auto=False)
+@click.option("--damages", type=click.IntRange(0), default=0, metavar="N", help="Damage so many places.")
+@click.option(
+    "--ledger",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write what was damaged to this file, as JSON lines.",
+)
+@_output_option
+def _generate(
+    size: int, seed: int, packet_header_size: str, damages: int, ledger: str | None, output: str | None
+) -> int:
+    """Write a capture of made-up traffic, as a broker with some dozen queues would see it.
+
+    \b
+    phpmq generate | phpmq decode --format table | less
+    phpmq generate --size 100MB -o capture.phpmq
+    phpmq generate --size 2GiB --seed 7 | gzip > capture.phpmq.gz
+    phpmq generate --damages 3 --ledger damages.jsonl -o broken.phpmq; phpmq check broken.phpmq
+
+    The same seed gives the same bytes everywhere. The frame that reaches the size is the last one. 1k and 1kB are
+    1000 bytes and 1KiB is 1024; M, G and T alike. Damaged are headers, first bytes of frames and the end of the file,
+    and there is junk between frames. A line of the ledger:
+
+    \b
+    {"kind": "digit", "start": 5204, "stop": 5330, "message": 31}
+
+    It says where in the capture the damage is, and which message, counted from 0, is lost by it.
+    """
+    from phpmq.generate import write_capture  # noqa: PLC0415 (it takes a moment)
+
+    if ledger and output and os.path.realpath(ledger) == os.path.realpath(output):
+        raise click.UsageError(f"{output} cannot be the capture and its ledger at the same time")
+    with (
+        progress_bar(size, over_output=output not in (None, "-")) as bar,
+        _output_to(output, Reading([], 0, bar)) as out,
+        open(ledger, "wb") if ledger else nullcontext() as lines,
+    ):
+        touches = write_capture(
+            _Counted(out, bar), size, seed=seed, packet_header_size=int(packet_header_size), damages=damages
+        )
+        if lines:
+            lines.writelines(json_line(touch._asdict()) for touch in touches)
+    if len(touches) < damages:
+        complain(f"there is no more than {counted(len(touches), 'frame')} to damage")
+    return 0
