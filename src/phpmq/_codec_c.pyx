@@ -256,13 +256,13 @@ cdef inline int plain_packet_header(Walk *walk, const unsigned char *header, int
     cdef uint64_t first = load_word(header)
     cdef uint64_t last = load_word(header + size - 8)
     cdef unsigned int type = <unsigned int>(first >> 16 & 0xFF) - <unsigned int>c'0'
+    # In a header of 32 bytes the last of these words is the second one again.
     if (
-        (first & 0xFFFFFFFFFF00FFFFu) != 0x3030303030003050u  # "P0", the type, zeros
-        or load_word(header + size - 16) != zeros
-        or load_word(header + size - 24) != zeros
-        or (size > 32 and load_word(header + size - 32) != zeros)
-        or type > 9
-    ):
+        first & 0xFFFFFFFFFF00FFFFu ^ 0x3030303030003050u  # "P0", the type, zeros
+        | load_word(header + size - 16) ^ zeros
+        | load_word(header + size - 24) ^ zeros
+        | load_word(header + (size - 32 if size > 32 else 8)) ^ zeros
+    ) or type > 9:
         return -1
     # Lengths of one packet type mostly repeat. A processor goes on with the old length before it knows that the
     # digits are the same, where it would have to wait for the end of a multiplication.
@@ -277,34 +277,37 @@ cdef inline int plain_packet_header(Walk *walk, const unsigned char *header, int
 
 cdef inline bint is_plain_message(Walk *walk, const unsigned char *frame, int64_t size) noexcept nogil:
     """Walk over a message that is whole and right, its headers plain. False says nothing but: look closer."""
+    cdef int header_size = walk.header_size
+    cdef int64_t most = min(size, walk.limit)
     cdef int64_t at = HEADER
     cdef int64_t length
-    cdef unsigned int allowed
-    cdef int number, type, count, _step
+    cdef uint64_t word
+    cdef unsigned int allowed, type, count, _step
+    cdef int packet
     if size < HEADER:
         return False
-    number = plain_message_header(frame)
-    type = number / 100
-    count = number % 100
-    if number < 0 or not is_known_type(type) or count > 4:
+    word = load_word(frame)
+    type = <unsigned int>(word >> 40 & 0xFF) - <unsigned int>c'0'
+    count = <unsigned int>(word >> 56) - <unsigned int>c'0'
+    if (word & 0x00FF00FFFFFFFFFFu) != 0x0030003030313048u or type > DEAD_LETTER or count > 4:  # "H0100", "0" between
         return False
     allowed = FORMS[type][count]
     if allowed == 0:
         return False
     for _step in range(count):
-        if size - at < walk.header_size:
+        if size - at < header_size:
             return False
-        number = plain_packet_header(walk, frame + at, &length)
-        at += walk.header_size
-        if number < 0 or number > TTL or not allowed >> number & 1 or length > min(size, walk.limit) - at:
+        packet = plain_packet_header(walk, frame + at, &length)
+        at += header_size
+        if packet < 0 or not allowed >> packet & 1 or length > most - at:
             return False
-        if number >= COUNT and not (
+        if packet >= COUNT and not (
             1 <= length <= MOST_INTEGER_DIGITS and is_integer(frame + at, length, &walk.number)
         ):
             return False
-        allowed ^= 1u << number
-        walk.packets[number].start = at
-        walk.packets[number].size = length
+        allowed ^= 1u << packet
+        walk.packets[packet].start = at
+        walk.packets[packet].size = length
         at += length
     walk.type = type
     walk.count = walk.begun = count
@@ -1846,9 +1849,10 @@ cdef enum:
 
 cdef enum:
     SLACK = 64           # what `copy_text` may write behind a text
-    FIRST_ROWS = 1024    # rows that there is room for at first
-    FIRST_TEXT = 65536   # bytes of text
-    MOST_BLOCKS = 64     # blocks of memory that are kept for the next batch
+    FIRST_ROWS = 8192    # rows that there is room for at first
+    FIRST_TEXT = 262144  # bytes of text
+    MOST_BLOCKS = 256    # blocks of memory that are kept for the next batches
+    MOST_SPARE = 48 * 1024 * 1024  # and how many bytes they have in all
 
 cdef dict COLUMN_NUMBERS = {name: number for number, name in enumerate(COLUMNS)}
 
@@ -1889,12 +1893,6 @@ fill_kinds()
 cdef enum:
     LOST = 1 << AT_FAULT | 1 << AT_FAULT_OFFSET | 1 << AT_RAW
 
-# A text to put into a column; `roomy` is for `copy_text`.
-cdef struct Text:
-    const unsigned char *data
-    int64_t size
-    bint roomy
-
 # A block of `malloc`.
 cdef struct Block:
     char *data
@@ -1907,6 +1905,8 @@ cdef struct Column:
     Block text
     int64_t *numbers       # NULL for texts
     int32_t *ends          # NULL for numbers
+    int64_t fixed_before   # the sizes of the blocks of the batch before
+    int64_t text_before
     int64_t size           # bytes of text
     int64_t filled         # rows
     int64_t nulls          # among those
@@ -2015,35 +2015,24 @@ cdef inline void put_number(Rows *rows, int column_number, int64_t value) noexce
     column.filled = rows.count + 1
 
 
-cdef inline void put_text(Rows *rows, int column_number, Text text) noexcept nogil:
-    """Put a text for which there is room."""
+cdef inline void put_text(
+    Rows *rows, int column_number, const unsigned char *text, int64_t size, bint roomy
+) noexcept nogil:
+    """Put a text for which there is room; `roomy` is for `copy_text`."""
     cdef Column *column = &rows.columns[column_number]
     if column.ends == NULL:
         return
     if column.filled != rows.count:
         pad(column, rows.count)
-    copy_text(column.text.data + column.size, text.data, text.size, text.roomy)
-    column.size += text.size
+    copy_text(column.text.data + column.size, text, size, roomy)
+    column.size += size
     column.filled = rows.count + 1
     column.ends[column.filled] = <int32_t>column.size
 
 
-cdef inline int64_t size_of(const Rows *rows, unsigned int present, const Text *texts) noexcept nogil:
-    """The bytes of a row as a batch counts them."""
-    cdef int64_t size = rows.fixed
-    cdef int number
-    for number in range(COLUMN_COUNT):
-        if present >> number & rows.wanted >> number & 1 and not is_number(number):
-            size += texts[number].size
-    return size
-
-
-cdef inline Text text_of(const unsigned char *data, int64_t size, bint roomy) noexcept nogil:
-    cdef Text text
-    text.data = data
-    text.size = size
-    text.roomy = roomy
-    return text
+cdef inline int64_t size_in(const Rows *rows, unsigned int present, int column_number, int64_t size) noexcept nogil:
+    """The bytes of a text as a batch counts them: none where it is null, or its column is not wanted."""
+    return size if present & rows.wanted & 1u << column_number else 0
 
 
 cdef Found put_message(
@@ -2058,9 +2047,7 @@ cdef Found put_message(
     cdef bint roomy = stop - frame - walk.at >= SLACK
     cdef int64_t lost_at = INT64_MAX
     cdef int64_t most = rows.fixed + SLACK + walk.at  # all its texts together, but for `raw`
-    cdef Text[COLUMN_COUNT] texts
     cdef Found found
-    cdef int number
     if rows.judges_queue and not is_utf8(frame + queue.start, queue.size):
         lost_at = queue.start
         present &= ~(1u << AT_QUEUE)
@@ -2069,55 +2056,79 @@ cdef Found put_message(
     ):
         lost_at = min(lost_at, message_id.start)
         present &= ~(1u << AT_MESSAGE_ID)
-    texts[AT_TYPE] = text_of(<const unsigned char *>KIND_WORDS[kind], KIND_WORD_SIZES[kind], True)
-    texts[AT_QUEUE] = text_of(frame + queue.start, queue.size, roomy)
-    texts[AT_CONTENT] = text_of(frame + content.start, content.size, roomy)
-    texts[AT_MESSAGE_ID] = text_of(frame + message_id.start, message_id.size, roomy)
     if lost_at != INT64_MAX:
         present |= LOST
-        texts[AT_FAULT] = text_of(<const unsigned char *>LOST_TEXT, LOST_TEXT_SIZE, False)
-        texts[AT_RAW] = text_of(frame, walk.at, roomy)
         most += walk.at
     if rows.count == rows.capacity or most > rows.room:
-        found = make_room(rows, size_of(rows, present, texts), most)
+        found = make_room(rows, message_size(rows, walk, present, kind), most)
         if found != ITEM:
             return found
     rows.room -= most
     put_number(rows, AT_OFFSET, at)
     put_number(rows, AT_SIZE, walk.at)
-    for number in range(AT_TYPE, AT_MESSAGE_ID + 1):
-        if present >> number & 1:
-            put_text(rows, number, texts[number])
+    put_text(rows, AT_TYPE, <const unsigned char *>KIND_WORDS[kind], KIND_WORD_SIZES[kind], True)
+    if present >> AT_QUEUE & 1:
+        put_text(rows, AT_QUEUE, frame + queue.start, queue.size, roomy)
+    if present >> AT_CONTENT & 1:
+        put_text(rows, AT_CONTENT, frame + content.start, content.size, roomy)
+    if present >> AT_MESSAGE_ID & 1:
+        put_text(rows, AT_MESSAGE_ID, frame + message_id.start, message_id.size, roomy)
     if present >> AT_TTL & 1:
         put_number(rows, AT_TTL, walk.number)
     if present >> AT_COUNT & 1:
         put_number(rows, AT_COUNT, walk.number)
     if lost_at != INT64_MAX:
-        put_number(rows, AT_FAULT_OFFSET, at + lost_at)
-        put_text(rows, AT_FAULT, texts[AT_FAULT])
-        put_text(rows, AT_RAW, texts[AT_RAW])
+        put_fault(rows, <const unsigned char *>LOST_TEXT, LOST_TEXT_SIZE, at + lost_at, frame, walk.at)
     rows.present[rows.count] = <uint16_t>present
     rows.count += 1
     return ITEM
 
 
+cdef int64_t message_size(const Rows *rows, const Walk *walk, unsigned int present, int kind) noexcept nogil:
+    """The bytes of a message as a batch counts them."""
+    return (
+        rows.fixed
+        + size_in(rows, present, AT_TYPE, KIND_WORD_SIZES[kind])
+        + size_in(rows, present, AT_QUEUE, walk.packets[QUEUE].size)
+        + size_in(rows, present, AT_CONTENT, walk.packets[CONTENT].size)
+        + size_in(rows, present, AT_MESSAGE_ID, walk.packets[MESSAGE_ID].size)
+        + size_in(rows, present, AT_FAULT, LOST_TEXT_SIZE)
+        + size_in(rows, present, AT_RAW, walk.at)
+    )
+
+
+cdef void put_fault(
+    Rows *rows, const unsigned char *name, int64_t name_size, int64_t at, const unsigned char *raw, int64_t raw_size
+) noexcept nogil:
+    put_text(rows, AT_FAULT, name, name_size, False)
+    put_number(rows, AT_FAULT_OFFSET, at)
+    put_text(rows, AT_RAW, raw, raw_size, False)
+
+
 cdef Found put_damage(Rows *rows, object damage) except FAULT:
     """Put a damage into the rows: DAMAGE, or FULL."""
-    cdef bytes fault = damage.fault.name.encode()
+    cdef bytes name = damage.fault.name.encode()
     cdef bytes data = damage.data
-    cdef Text[COLUMN_COUNT] texts
-    texts[AT_FAULT] = text_of(<const unsigned char *>PyBytes_AS_STRING(fault), PyBytes_GET_SIZE(fault), False)
-    texts[AT_RAW] = text_of(<const unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), False)
-    cdef Found found = make_room(rows, size_of(rows, LOST, texts), texts[AT_FAULT].size + texts[AT_RAW].size)
+    cdef int64_t name_size = PyBytes_GET_SIZE(name)
+    cdef int64_t data_size = PyBytes_GET_SIZE(data)
+    cdef int64_t size = (
+        rows.fixed + size_in(rows, LOST, AT_FAULT, name_size) + size_in(rows, LOST, AT_RAW, data_size)
+    )
+    cdef Found found = make_room(rows, size, name_size + data_size)
     if found == FULL:
         return FULL
     if found == NO_MEMORY:
         raise MemoryError
     put_number(rows, AT_OFFSET, damage.start)
     put_number(rows, AT_SIZE, damage.stop - damage.start)
-    put_text(rows, AT_FAULT, texts[AT_FAULT])
-    put_number(rows, AT_FAULT_OFFSET, damage.offset)
-    put_text(rows, AT_RAW, texts[AT_RAW])
+    put_fault(
+        rows,
+        <const unsigned char *>PyBytes_AS_STRING(name),
+        name_size,
+        damage.offset,
+        <const unsigned char *>PyBytes_AS_STRING(data),
+        data_size,
+    )
     rows.present[rows.count] = 1u << AT_OFFSET | 1u << AT_SIZE | LOST
     rows.count += 1
     rows.room = 0  # not known
@@ -2172,55 +2183,49 @@ cdef bint is_utf8_by_bytes(const unsigned char *text, int64_t size) noexcept nog
     return True
 
 
-@cython.final
-@cython.no_gc
-cdef class _Pool:
-    """Blocks that batches have used, for the next ones: fresh memory costs more than all the decoding."""
+# Blocks that batches have used, for the next ones: fresh memory costs more than all the decoding. The GIL guards them.
+cdef Block[MOST_BLOCKS] SPARE
+cdef int SPARE_COUNT = 0
+cdef int64_t SPARE_SIZE = 0
 
-    cdef Block[MOST_BLOCKS] blocks
-    cdef int count
-    cdef bint closed
 
-    cdef Block take(self, int64_t size) noexcept:
-        """The smallest block that is large enough, or a new one, of size 0 if there is no memory."""
-        cdef Block best
-        cdef int place, found = -1
-        for place in range(self.count):
-            if self.blocks[place].size >= size and (found < 0 or self.blocks[place].size < self.blocks[found].size):
-                found = place
-        if found < 0:
-            best.data = <char *>malloc(<size_t>size)
-            best.size = 0 if best.data == NULL else size
-            return best
-        best = self.blocks[found]
-        self.count -= 1
-        self.blocks[found] = self.blocks[self.count]
-        return best
+cdef Block take_block(int64_t size):
+    """A block that is large enough, and not much larger."""
+    cdef Block block
+    cdef int place, best = -1
+    global SPARE_COUNT, SPARE_SIZE
+    for place in range(SPARE_COUNT):
+        if size <= SPARE[place].size <= 2 * size and (best < 0 or SPARE[place].size < SPARE[best].size):
+            best = place
+    if best >= 0:
+        block = SPARE[best]
+        SPARE_COUNT -= 1
+        SPARE_SIZE -= block.size
+        SPARE[best] = SPARE[SPARE_COUNT]
+        return block
+    block.size = size
+    block.data = <char *>malloc(<size_t>size)
+    if block.data == NULL:
+        raise MemoryError
+    return block
 
-    cdef void give(self, Block block) noexcept:
-        if self.closed or self.count == MOST_BLOCKS:
-            free(block.data)
-        else:
-            self.blocks[self.count] = block
-            self.count += 1
 
-    cdef void close(self) noexcept:
-        """Keep nothing any more."""
-        self.closed = True
-        while self.count:
-            self.count -= 1
-            free(self.blocks[self.count].data)
-
-    def __dealloc__(self):
-        self.close()
+cdef void give_back(Block block) noexcept:
+    global SPARE_COUNT, SPARE_SIZE
+    if block.data == NULL:
+        return
+    if SPARE_COUNT == MOST_BLOCKS or SPARE_SIZE + block.size > MOST_SPARE:
+        free(block.data)
+        return
+    SPARE[SPARE_COUNT] = block
+    SPARE_COUNT += 1
+    SPARE_SIZE += block.size
 
 
 @cython.final
-@cython.no_gc
 cdef class _Memory:
     """A block that is given away, as a read-only buffer."""
 
-    cdef _Pool pool
     cdef Block block
     cdef Py_ssize_t size
 
@@ -2228,15 +2233,13 @@ cdef class _Memory:
         PyBuffer_FillInfo(buffer, self, self.block.data, self.size, True, flags)
 
     def __dealloc__(self):
-        if self.block.data != NULL:
-            self.pool.give(self.block)
+        give_back(self.block)
 
 
-cdef _Memory give_away(_Pool pool, Block *block, int64_t size):
+cdef _Memory give_away(Block *block, int64_t size):
     """A block as a buffer of the bytes that are used; a large rest goes back to the system."""
     cdef _Memory memory = _Memory.__new__(_Memory)
     cdef void *cut
-    memory.pool = pool
     memory.size = size
     if block.size / 4 > size + SLACK:
         cut = realloc(block.data, <size_t>size + SLACK)
@@ -2248,21 +2251,19 @@ cdef _Memory give_away(_Pool pool, Block *block, int64_t size):
     return memory
 
 
-cdef _Memory bits_of(const Rows *rows, int column_number, _Pool pool):
+cdef _Memory bits_of(const Rows *rows, int column_number):
     """A bit for each row: whether its value in this column is not null."""
     cdef int64_t place, size = (rows.count + 7) / 8
-    cdef Block block = pool.take(size)
+    cdef Block block = take_block(size)
     cdef unsigned char *bits = <unsigned char *>block.data
     cdef uint64_t four
-    if bits == NULL:
-        raise MemoryError
     memset(bits, 0, size)
     memset(rows.present + rows.count, 0, 7 * sizeof(uint16_t))
     for place in range(2 * size):
         memcpy(&four, rows.present + 4 * place, 8)
         four = four >> column_number & 0x0001000100010001u
         bits[place / 2] |= <unsigned char>((four * 0x0001000200040008u >> 48 & 15) << (place % 2 * 4))
-    return give_away(pool, &block, size)
+    return give_away(&block, size)
 
 
 @cython.final
@@ -2270,7 +2271,6 @@ cdef class _ColumnDecoder(_StreamDecoder):
     """A `Decoder` that gives batches of rows; see `_decode_columns`."""
 
     cdef Rows rows
-    cdef _Pool pool
     cdef _Memory zeros      # what all columns without a value share
     cdef list wanted
     cdef int64_t end        # the first boundary at or behind it is the last
@@ -2278,12 +2278,15 @@ cdef class _ColumnDecoder(_StreamDecoder):
     cdef bint has_view
 
     cdef int open(self, object data, object columns, int64_t start, object stop) except -1:
-        self.pool = _Pool.__new__(_Pool)
+        cdef Column *column
         self.wanted = [COLUMN_NUMBERS[name] for name in columns]
         self.end = INT64_MAX if stop is None else stop
         for number in self.wanted:
             self.rows.wanted |= 1u << <int>number
             self.rows.fixed += 8 if is_number(number) else 4
+            column = &self.rows.columns[<int>number]
+            column.fixed_before = (FIRST_ROWS + 1) * sizeof(int64_t)
+            column.text_before = 0 if is_number(number) else FIRST_TEXT
         self.rows.judges_queue = self.rows.wanted & (
             1u << AT_QUEUE | 1u << AT_FAULT | 1u << AT_FAULT_OFFSET | 1u << AT_RAW
         ) != 0
@@ -2302,14 +2305,11 @@ cdef class _ColumnDecoder(_StreamDecoder):
         cdef int number
         free(self.rows.marks.data)
         for number in range(COLUMN_COUNT):
-            free(self.rows.columns[number].fixed.data)
-            free(self.rows.columns[number].text.data)
-        if self.has_view:
-            PyBuffer_Release(&self.view)
+            give_back(self.rows.columns[number].fixed)
+            give_back(self.rows.columns[number].text)
+        self.let_go()
 
     cdef void let_go(self) noexcept:
-        """Keep nothing that is not needed any more."""
-        self.pool.close()
         if self.has_view:
             PyBuffer_Release(&self.view)
             self.has_view = False
@@ -2326,6 +2326,7 @@ cdef class _ColumnDecoder(_StreamDecoder):
         try:
             if self.has_view:
                 data, origin, stop = <const unsigned char *>self.view.buf, 0, self.view.len
+            self.get_blocks()
             while self.fault is None:
                 with nogil:
                     found = fill_rows(&self.rows, &self.cursor, data, origin, stop, self.closed, self.end)
@@ -2358,35 +2359,48 @@ cdef class _ColumnDecoder(_StreamDecoder):
     cdef bint is_done(self) noexcept:
         return self.cursor.state == FRAMES and self.cursor.at >= self.end
 
+    cdef int get_blocks(self) except -1:
+        """Get blocks for a batch like the one before."""
+        cdef Column *column
+        for number in self.wanted:
+            column = &self.rows.columns[<int>number]
+            if column.fixed.data == NULL:
+                column.fixed = take_block(column.fixed_before)
+            if column.text.data == NULL and column.text_before:
+                column.text = take_block(column.text_before)
+        return 0
+
     cdef tuple give_batch(self):
-        """Give the rows away, and get blocks for as many again."""
+        """Give the rows away."""
         count = self.rows.count
-        columns = [self.give_column(number) for number in self.wanted]
-        self.rows.count = self.rows.capacity = self.rows.room = 0
+        try:
+            columns = [self.give_column(number) for number in self.wanted]
+        except MemoryError as error:
+            self.fault = error  # some columns are gone
+            raise
+        finally:
+            self.rows.count = self.rows.capacity = self.rows.room = 0
         return count, columns
 
     cdef tuple give_column(self, int number):
         """How many nulls there are in a column, and its buffers in Arrow's order; None for bits that are all set."""
         cdef Column *column = &self.rows.columns[number]
         cdef int64_t count = self.rows.count
-        cdef int64_t fixed_size = column.fixed.size
-        cdef int64_t text_size = column.text.size
         cdef list buffers
         if column.filled == 0:
             zeros = self.some_zeros((count + 1) * sizeof(int64_t))
             return count, [zeros, zeros] if is_number(number) else [zeros, zeros, b""]
         pad(column, count)
         nulls = column.nulls
-        buffers = [bits_of(&self.rows, number, self.pool) if nulls else None]
+        buffers = [bits_of(&self.rows, number) if nulls else None]
+        column.fixed_before, column.text_before = column.fixed.size, column.text.size
         if is_number(number):
-            buffers.append(give_away(self.pool, &column.fixed, count * sizeof(int64_t)))
+            buffers.append(give_away(&column.fixed, count * sizeof(int64_t)))
         else:
-            buffers.append(give_away(self.pool, &column.fixed, (count + 1) * sizeof(int32_t)))
-            buffers.append(give_away(self.pool, &column.text, column.size))
-        memset(column, 0, sizeof(Column))
-        column.fixed = self.pool.take(fixed_size)
-        if text_size:
-            column.text = self.pool.take(text_size)
+            buffers.append(give_away(&column.fixed, (count + 1) * sizeof(int32_t)))
+            buffers.append(give_away(&column.text, column.size))
+        column.numbers, column.ends = NULL, NULL
+        column.size = column.filled = column.nulls = 0
         return nulls, buffers
 
     cdef _Memory some_zeros(self, int64_t size):
@@ -2396,7 +2410,7 @@ cdef class _ColumnDecoder(_StreamDecoder):
             block.data = <char *>calloc(<size_t>size, 1)
             if block.data == NULL:
                 raise MemoryError
-            self.zeros = give_away(self.pool, &block, size)
+            self.zeros = give_away(&block, size)
         return self.zeros
 
 
@@ -2492,6 +2506,10 @@ def _find_frame(
 
 # --- Columns: encoding -------------------------------------------------------------------------------
 
+cdef struct Text:
+    const unsigned char *data
+    int64_t size
+
 # A column to read.
 cdef struct Given:
     const unsigned char *bits   # NULL where nothing is null
@@ -2553,7 +2571,10 @@ cdef class _Givens:
     cdef Text text(self, int number, int64_t row) noexcept nogil:
         cdef const Given *column = &self.columns[number]
         cdef int32_t start = column.ends[column.first + row]
-        return text_of(column.text + start, column.ends[column.first + row + 1] - start, False)
+        cdef Text text
+        text.data = column.text + start
+        text.size = column.ends[column.first + row + 1] - start
+        return text
 
 
 cdef inline bint is_named(Text text, const char *name, int size) noexcept nogil:
@@ -2640,7 +2661,8 @@ cdef char *write_row(_Givens givens, int64_t row, int header_size, char *out) no
         if not present >> column & 1:
             continue
         if is_number(column):
-            text = text_of(<const unsigned char *>digits, write_digits(digits, givens.number(column, row)), False)
+            text.data = <const unsigned char *>digits
+            text.size = write_digits(digits, givens.number(column, row))
         else:
             text = givens.text(column, row)
         out = write_packet_header(out, header_size, PACKET_TYPES[column - AT_QUEUE], text.size)
