@@ -318,7 +318,7 @@ def test_offsets_are_those_of_what_was_decompressed(run: Run) -> None:
 def test_zstd_without_its_package(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed, plain = write(tmp_path / "packed", COMPRESS["zstd"](FOO)), write(tmp_path / "plain", FOO)
     monkeypatch.setitem(sys.modules, "backports", None)
-    error = f'phpmq: {packed}: this is zstd data, and to read it takes: pip install "phpmq[cli]"\n'
+    error = f'phpmq: {packed}: this is zstd data, and to read it takes: pip install "phpmq[capture]"\n'
     assert run("decode", packed, plain) == (2, FOO_RECORD, error)
 
 
@@ -780,7 +780,7 @@ def test_progress_beside_a_terminal_is_shown_by_check_only(tmp_path: Path) -> No
         (["decode", "--packet-header-size", "33", "-"], "'33' is not one of '32', '35', '36', 'auto'."),
         (["decode", "--max-frame-size", "7", "-"], "7 is not in the range"),
         (["decode", "--on-fault", "ignore", "-"], "'ignore' is not one of 'raise', 'skip'."),
-        (["decode", "--format", "xml", "-"], "'xml' is not one of 'jsonl', 'csv', 'table'."),
+        (["decode", "--format", "xml", "-"], "'xml' is not one of 'jsonl', 'csv', 'table', 'parquet', 'arrow'."),
         (["decode", "--type", "publish", "-"], "'publish' is not one of 'send', 'consume', "),
         (["decode", "--limit", "0", "-"], "0 is not in the range"),
         (["decode", "--offset", "-1", "-"], "-1 is not in the range"),
@@ -845,7 +845,7 @@ def test_completion_in_bash() -> None:
     [
         ("phpmq ", {*COMMANDS, "generate"}),
         ("phpmq de", {"decode"}),
-        ("phpmq decode --format ", {"jsonl", "csv", "table"}),
+        ("phpmq decode --format ", {"jsonl", "csv", "table", "parquet", "arrow"}),
         ("phpmq decode --type re", {"requeue", "receipt"}),
         ("phpmq convert --from 3", {"32", "35", "36"}),
         ("phpmq inspect --col", {"--color"}),

@@ -116,5 +116,5 @@ def test_a_pipe_is_not_read_further_than_needed(name: str, compress: Compress) -
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="the standard library has it")
 def test_zstd_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "backports", None)
-    with pytest.raises(ImportError, match=r'pip install "phpmq\[cli\]"'):
+    with pytest.raises(ImportError, match=r'pip install "phpmq\[capture\]"'):
         opened(COMPRESS["zstd"](b"x"))

@@ -73,7 +73,7 @@ def _zstd() -> tuple[Callable[[], Any], type[Exception]]:
         try:
             from backports import zstd  # noqa: PLC0415
         except ImportError:
-            raise ImportError('this is zstd data, and to read it takes: pip install "phpmq[cli]"') from None
+            raise ImportError('this is zstd data, and to read it takes: pip install "phpmq[capture]"') from None
     return zstd.ZstdDecompressor, zstd.ZstdError
 
 

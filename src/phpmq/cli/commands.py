@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import click
 
@@ -27,8 +27,8 @@ from phpmq.cli.records import (
     csv_line,
     damage_record,
     json_line,
-    message_line,
     message_of,
+    record_line,
 )
 from phpmq.cli.terminal import (
     Bar,
@@ -53,6 +53,8 @@ from phpmq.protocol import (
 _OnFault = Literal["raise", "skip"]
 _Option = Callable[[Callable[..., int]], Callable[..., int]]
 _AUTO = "auto"
+#: The formats that hold columns.
+_COLUMNS = ("parquet", "arrow")
 
 
 # What the options of several commands are
@@ -286,7 +288,9 @@ def _plain_form(frame: Frame, packet_header_size: int) -> bytes:
 
 @command_line.command("decode", short_help="Print messages: JSON lines, CSV or a table.")
 @_files_argument
-@click.option("--format", "form", type=click.Choice(["jsonl", "csv", "table"]), default="jsonl", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl", "csv", "table", *_COLUMNS]), default="jsonl", show_default=True
+)
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only messages of this queue; repeatable.")
 @click.option(
     "--type", "types", multiple=True, type=click.Choice(list(CLASSES)), help="Only such messages; repeatable."
@@ -299,7 +303,7 @@ def _plain_form(frame: Frame, packet_header_size: int) -> bytes:
 @_output_option
 def _decode(
     files: tuple[str, ...],
-    form: Literal["jsonl", "csv", "table"],
+    form: Literal["jsonl", "csv", "table", "parquet", "arrow"],
     queues: tuple[str, ...],
     types: tuple[str, ...],
     offset: int,
@@ -309,28 +313,33 @@ def _decode(
     on_fault: _OnFault,
     output: str | None,
 ) -> int:
-    """Print the messages of FILE, one a line: as JSON, as CSV, or as a table to look at.
+    """Print the messages of FILE, one a line: as JSON, as CSV, or as a table to look at; or write them as columns.
 
     \b
     {"type": "send", "queue": "Foo", "content": "Hello World", "ttl": 3600}
     {"type": "acknowledge", "queue": "Foo", "message_id": "d7e7f68761d34838494b233148b5486c"}
 
     What is not UTF-8 is in base64, and its field says so: "content_base64". The older forms of a message, which
-    have no TTL, have no "ttl" here either. In CSV, "" is empty and nothing is missing.
+    have no TTL, have no "ttl" here either. In CSV, "" is empty and nothing is missing. Parquet and Arrow files take
+    the extra phpmq[arrow].
 
     \b
     phpmq decode capture.phpmq
     phpmq decode --type dispatch --queue Foo capture.phpmq.gz | jq -r .content
     phpmq decode --format table --limit 20 capture.phpmq
     phpmq decode --format csv 'captures/*.phpmq' > captures.csv
+    phpmq decode --format parquet 'captures/*.phpmq' -o captures.parquet
     phpmq decode --on-fault skip broken.phpmq | grep '^{"damage"'
     phpmq decode --packet-header-size auto old.phpmq | phpmq encode > new.phpmq
     """
     skip, wanted, written = on_fault == "skip", {CLASSES[word] for word in types}, 0
     with (
         reading(files, start=offset, over_output=output not in (None, "-")) as inputs,
-        _output_to(output, inputs, for_people=True) as out,
+        _output_to(output, inputs, for_people=form not in _COLUMNS) as out,
     ):
+        if form in _COLUMNS:
+            options = {"max_frame_size": max_frame_size, "on_fault": on_fault}
+            return _decode_columns(inputs, out, form, (types, queues), offset, limit, packet_header_size, options)
         table = Table(width())
         header = {"jsonl": b"", "csv": CSV_HEADER, "table": table.header().encode()}[form]
         for source in inputs:
@@ -352,10 +361,8 @@ def _decode(
                         out.write(csv_line(source.name, start, stop, item))
                     elif form == "table":
                         out.write(table.line(start, item).encode())
-                    elif isinstance(item, Damage):
-                        out.write(json_line(damage_record(item)))
                     else:
-                        out.write(message_line(item))
+                        out.write(record_line(item))
                         order.check(item, start, stop)
                     written += 1
                     if written == limit:
@@ -363,6 +370,44 @@ def _decode(
                 order.report(source.name)
             if written == limit:
                 break
+    return inputs.code
+
+
+def _decode_columns(
+    inputs: Reading,
+    out: BinaryIO | _File,
+    form: str,
+    wanted: tuple[tuple[str, ...], tuple[str, ...]],
+    offset: int,
+    limit: int | None,
+    packet_header_size: str,
+    options: dict[str, Any],
+) -> int:
+    try:
+        import phpmq.arrow  # noqa: F401, PLC0415 (this one says how to get pyarrow, which takes a moment to load)
+        from phpmq.cli import columns  # noqa: PLC0415
+    except ImportError as error:
+        raise click.UsageError(f"--format {form}: {error}") from None
+    types, queues = wanted
+    if any(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != name for name in queues):
+        raise click.UsageError("--queue: columns have no name that is not UTF-8")
+    file, written = None, 0
+    try:
+        for source in inputs:
+            with source:
+                file = file or columns.Columns(form, out)
+                options["packet_header_size"] = _size_of(packet_header_size, source)
+                for batch in columns.read_columns(source, offset, out.flush, **options):
+                    rows = columns.wanted(batch, types, queues)[: None if limit is None else limit - written]
+                    if rows["type"].null_count:
+                        inputs.met_damage()
+                    file.write(source.name, rows)
+                    written += len(rows)
+                    if written == limit:
+                        return inputs.code
+    finally:
+        if file:
+            file.close()
     return inputs.code
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from phpmq import Decoder, Message, encode
+from phpmq import Damage, Decoder, Message, encode
 from phpmq.cli.terminal import complain
 
 
@@ -30,10 +30,10 @@ class PacketOrder:
             self._window += chunk
             yield chunk
 
-    def check(self, message: Message, start: int, stop: int) -> None:
-        """Compare the message that was decoded from the bytes from ``start`` to ``stop``."""
+    def check(self, item: Message | Damage, start: int, stop: int) -> None:
+        """Compare what was decoded from the bytes from ``start`` to ``stop``, if it is a message."""
         wire = self._window[start - self._window_start : stop - self._window_start]
-        if encode(message, packet_header_size=self._size) != wire:
+        if not isinstance(item, Damage) and encode(item, packet_header_size=self._size) != wire:
             self._first = self._first if self._others else start
             self._others += 1
 

@@ -30,12 +30,17 @@ def json_line(record: dict[str, Any]) -> bytes:
     return (line if line.isprintable() else json.dumps(record)).encode() + b"\n"
 
 
-def message_line(message: Message) -> bytes:
+def _message_line(message: Message) -> bytes:
     """``json_line`` for the record of a message, put together by hand in half the time."""
     fields = [("type", WORDS[type(message)]), *_fields(message)]
     texts = [f'"{name}": {encode_basestring(value) if isinstance(value, str) else value}' for name, value in fields]
     line = ", ".join(texts)
     return f"{{{line}}}\n".encode() if line.isprintable() else json_line(dict(fields))
+
+
+def record_line(item: Message | Damage) -> bytes:
+    """The line of JSON for a message or a damage."""
+    return json_line(damage_record(item)) if isinstance(item, Damage) else _message_line(item)
 
 
 def damage_record(damage: Damage) -> dict[str, Any]:
@@ -81,7 +86,7 @@ def message_of(line: bytes) -> Message:
 
     Raises:
         DamageRecord: it is the record of a damage.
-        TypeError, ValueError, RecursionError: the line is not a record of a message, as ``message_line`` writes them.
+        TypeError, ValueError, RecursionError: the line is not a record of a message, as ``record_line`` writes them.
     """
     try:
         record = _parse(line.decode())
