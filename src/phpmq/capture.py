@@ -68,6 +68,7 @@ class Capture:
         self.size: int | None = None
         self.data: memoryview | None = None
         self._map: mmap.mmap | None = None
+        self._pipe: BinaryIO | None = None
         self._once: Iterator[Buffer] | None = None
         self._open: Callable[[], Any]
         self._is_compressed = False
@@ -97,7 +98,8 @@ class Capture:
         self._open = partial(open, self.name, "rb", buffering=0)
         file: Any = self._open()
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            self._once = _plain(_closing_chunks(file))
+            self._pipe = file
+            self._once = _plain(_chunks_of(file))
             return
         with file:
             self._is_compressed = _is_compressed(file.read(MAGIC_SIZE))
@@ -128,8 +130,8 @@ class Capture:
 
     def close(self) -> None:
         """Let go of the file; what still reads it keeps it open."""
-        if isinstance(self._once, Iterator) and hasattr(self._once, "close"):
-            self._once.close()
+        if self._pipe is not None:
+            self._pipe.close()
         with suppress(BufferError):
             if self.data is not None:
                 self.data.release()
@@ -280,9 +282,6 @@ class _Chunks(io.RawIOBase):
     def __init__(self, chunks: Iterator[Buffer]) -> None:
         self._chunks = chunks
         self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._rest:
