@@ -226,8 +226,15 @@ class Capture:
             return [Range(0, None)]
         options: dict[str, Any] = {"packet_header_size": packet_header_size, "max_frame_size": max_frame_size}
         cuts = range(size, self.size, size)
-        places = self._boundaries(cuts, options) if exact else (self.find_frame(cut, **options) for cut in cuts)
+        places = self._boundaries(cuts, options) if exact else self._guesses(cuts, options)
         return [Range(start, stop) for start, stop in pairwise(sorted({0, *places, self.size}))]
+
+    def _guesses(self, cuts: Sequence[int], options: dict[str, Any]) -> Iterator[int]:
+        place = 0
+        for cut in cuts:
+            if cut > place:  # else it is the place that was found for the cut before
+                place = self.find_frame(cut, **options)
+                yield place
 
     def _boundaries(self, cuts: Sequence[int], options: dict[str, Any]) -> Iterator[int]:
         """For each cut the first boundary at or behind it, up to the last one where a row begins."""
