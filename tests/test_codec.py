@@ -676,3 +676,23 @@ def test_arguments_are_checked_in_order(codec: ModuleType) -> None:
         with pytest.raises(ValueError, match=name):
             codec.iter_messages(b"", **wrong)
         wrong = {key: value for key, value in wrong.items() if key != name}
+
+
+@pytest.mark.parametrize("size", [32, 35, 36])
+@pytest.mark.parametrize("before", [0, 1, 3], ids="behind {} good frames".format)
+def test_lengths_of_equal_bytes(codec: ModuleType, size: int, before: int) -> None:
+    """No byte but a digit is one, where a whole word of a header is of it, whatever the lengths before were."""
+    good = wire(6, (1, b""), (3, b"7" * 8), size=size) * before
+    for value in set(range(256)) - set(b"0123456789"):
+        for packet in (8, 8 + size):
+            frame = bytearray(wire(6, (1, b""), (3, b""), size=size))
+            frame[packet + size - 8 : packet + size] = bytes([value]) * 8
+            at = len(good) + packet + size - 8
+            for layer in ("messages", "frames"):
+                items = ways(codec, layer, good + frame, packet_header_size=size)
+                for found in items:
+                    with pytest.raises(ProtocolError) as raised:
+                        list(found)
+                    assert (raised.value.fault, raised.value.offset) == (Fault.BAD_DIGITS, at)
+            scan = codec.scan(good + frame, packet_header_size=size)
+            assert (scan.frames, scan.error.offset) == (before, at)

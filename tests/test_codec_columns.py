@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import array
+import os
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -181,9 +184,57 @@ def test_wrong_options_are_refused_at_the_call(codec: ModuleType) -> None:
         codec._decode_columns("text", ["offset"], **WIDE)
 
 
+def test_numbers_that_make_no_sense_are_refused(codec: ModuleType) -> None:
+    for wrong in ({"start": -1}, {"max_rows": 0}, {"max_rows": -1}, {"max_bytes": 0}):
+        for data in (SEND, None):
+            with pytest.raises(ValueError, match="must be positive"):
+                codec._decode_columns(data, ["offset"], **WIDE | wrong)
+
+
+def test_nothing_comes_after_the_end(codec: ModuleType) -> None:
+    for data, error in ((SEND, StopIteration), (SEND + b"x", ProtocolError)):
+        decoder = codec._decode_columns(data, ["offset"], **WIDE)
+        next(decoder)
+        for _ in range(3):
+            with pytest.raises(error):
+                next(decoder)
+            assert decoder.offset == len(SEND)
+
+
 def test_no_reset(codec: ModuleType) -> None:
     with pytest.raises(TypeError, match="one input"):
         codec._decode_columns(None, ["offset"], **WIDE).reset()
+
+
+NO_MEMORY = """
+import importlib, resource, sys
+codec = importlib.import_module(sys.argv[1])
+size = 64 * 1024 * 1024 - 1000
+data = codec.encode(codec.Send("Foo", bytes(size)))
+decoder = codec._decode_columns(data, ["queue", "content"], max_rows=9, max_bytes=2**31 - 1)
+pages = int(open("/proc/self/statm").read().split()[0])
+limits = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 100 * 1024 * 1024, limits[1]))
+for _ in range(3):
+    try:
+        next(decoder)
+    except MemoryError:
+        pass
+    else:
+        sys.exit("there was enough")
+resource.setrlimit(resource.RLIMIT_AS, limits)
+rows, [(_, [_, _, queue]), (_, [_, _, content])] = next(decoder)
+assert (rows, bytes(queue), bytes(content)) == (1, b"Foo", bytes(size))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="this system has another way to limit memory")
+def test_memory_that_ends(both_codecs: tuple[ModuleType, ModuleType]) -> None:
+    """Where one column has got its room and the next one has not, nothing is written, and nothing is lost."""
+    run = subprocess.run(
+        [sys.executable, "-c", NO_MEMORY, "phpmq._codec_c"], check=False, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 # UTF-8

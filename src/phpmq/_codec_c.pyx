@@ -6,15 +6,9 @@ Python object. What stands above them turns the places they found into objects.
 """
 
 import cython
-from cpython.buffer cimport (
-    PyBUF_SIMPLE,
-    PyBUF_WRITABLE,
-    PyBuffer_FillInfo,
-    PyBuffer_Release,
-    PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8, PyUnicode_FromObject
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint64_t
@@ -217,6 +211,12 @@ cdef inline void begin(Walk *walk, bint messages) noexcept nogil:
     walk.at = 0
     walk.in_content = False
     walk.judged = 0
+
+
+cdef void forget_lengths(Walk *walk) noexcept nogil:
+    """Let the last length of each packet type be a plain 0."""
+    memset(walk.last_digits, c'0', sizeof(walk.last_digits))
+    memset(walk.last_lengths, 0, sizeof(walk.last_lengths))
 
 
 cdef inline bint is_new(const Walk *walk) noexcept nogil:
@@ -631,7 +631,7 @@ cdef bint to_skip(object value) except -1:
 
 
 cdef int set_up(Cursor *cursor, bint messages, object header_size, object max_frame_size, object on_fault) except -1:
-    memset(cursor.walk.last_digits, 0, sizeof(cursor.walk.last_digits))
+    forget_lengths(&cursor.walk)
     cursor.messages = messages
     cursor.walk.header_size = to_header_size(header_size)
     cursor.walk.limit = to_limit(max_frame_size)
@@ -1375,7 +1375,7 @@ cdef object missing(const Walk *walk, int64_t size):
 cdef str other_size_hint(const unsigned char *frame, int64_t size, int64_t limit):
     cdef Walk walk
     walk.limit = limit
-    memset(walk.last_digits, 0, sizeof(walk.last_digits))
+    forget_lengths(&walk)
     for walk.header_size in (35, 36):
         begin(&walk, False)
         if walk_on(&walk, frame, size) == WHOLE:
@@ -1720,28 +1720,27 @@ cdef class _StreamDecoder(_Reader):
         cdef int64_t held = self.stop - self.cursor.at
         cdef int64_t needed = held + size
         cdef int64_t capacity = needed + needed / 2
-        cdef unsigned char *buffer = self.buffer
+        cdef unsigned char *buffer
         cdef bint is_wide = self.capacity > SMALL_BUFFER and self.capacity / 8 > needed
         if read + needed <= self.capacity and not is_wide:
             return 0
         self.keep_head()
-        # Moving what is held is paid by what was read; where too little was, a larger buffer pays it ahead.
+        if held and read:
+            memmove(self.buffer, self.buffer + read, held)
+        self.origin = self.cursor.at
+        # Moving what is held is paid by what was read; where too little was, a larger buffer pays it ahead. The system
+        # makes a large block larger without a copy.
         if needed > self.capacity or held > read or is_wide:
-            buffer = <unsigned char *>PyMem_Malloc(capacity)
+            buffer = <unsigned char *>PyMem_Realloc(self.buffer, capacity)
             if buffer == NULL:
                 raise MemoryError
-        if held:
-            memmove(buffer, self.buffer + read, held)
-        if buffer != self.buffer:
-            PyMem_Free(self.buffer)
             self.buffer = buffer
             self.capacity = capacity
-        self.origin = self.cursor.at
         return 0
 
     cdef int keep_head(self) except -1:
         """Keep the first bytes of a growing damage apart from the buffer, whose front is about to go."""
-        cdef int64_t have, size
+        cdef int64_t have, size, start
         if self.cursor.state == FRAMES:
             return 0
         if self.head is None:
@@ -1749,7 +1748,8 @@ cdef class _StreamDecoder(_Reader):
         have = len(self.head)
         size = min(self.cursor.at - self.cursor.damage_start - have, DAMAGE_DATA_SIZE - have)
         if size > 0:
-            self.head += bytes_at(self.buffer, self.cursor.damage_start + have - self.origin, self.stop, size)
+            start = self.cursor.damage_start + have - self.origin
+            self.head += bytes_at(self.buffer, start, self.stop - self.origin, size)
         return 0
 
     cdef void drop_buffer(self) noexcept:
@@ -1946,6 +1946,7 @@ cdef bint grow(Block *block, int64_t size) noexcept nogil:
 cdef Found make_room(Rows *rows, int64_t size, int64_t most) noexcept nogil:
     """Make room for one more row, of `size` bytes as a batch counts them; no text of it has more than `most`."""
     cdef int64_t texts = 0
+    cdef int64_t room
     cdef Column *column
     cdef int number
     if rows.count == rows.most_rows:
@@ -1954,8 +1955,9 @@ cdef Found make_room(Rows *rows, int64_t size, int64_t most) noexcept nogil:
         return NO_MEMORY
     for number in range(COLUMN_COUNT):
         texts += rows.columns[number].size
-    rows.room = rows.most_bytes - rows.count * rows.fixed - texts
-    if rows.count and size > rows.room:
+    rows.room = 0  # until all columns have it
+    room = rows.most_bytes - rows.count * rows.fixed - texts
+    if rows.count and size > room:
         return FULL
     for number in range(COLUMN_COUNT):
         column = &rows.columns[number]
@@ -1964,7 +1966,8 @@ cdef Found make_room(Rows *rows, int64_t size, int64_t most) noexcept nogil:
                 &column.text, max(column.size + most + SLACK, 2 * column.text.size, <int64_t>FIRST_TEXT)
             ):
                 return NO_MEMORY
-            rows.room = min(rows.room, column.text.size - SLACK - column.size)
+            room = min(room, column.text.size - SLACK - column.size)
+    rows.room = room
     return ITEM
 
 
@@ -2230,7 +2233,21 @@ cdef class _Memory:
     cdef Py_ssize_t size
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        PyBuffer_FillInfo(buffer, self, self.block.data, self.size, True, flags)
+        if flags & PyBUF_WRITABLE:
+            raise BufferError("these bytes are read-only")
+        buffer.buf = self.block.data
+        buffer.obj = self
+        buffer.len = self.size
+        buffer.itemsize = 1
+        buffer.readonly = True
+        buffer.ndim = 1
+        buffer.format = NULL
+        if flags & PyBUF_FORMAT:
+            buffer.format = b"B"
+        buffer.shape = &buffer.len
+        buffer.strides = &buffer.itemsize
+        buffer.suboffsets = NULL
+        buffer.internal = NULL
 
     def __dealloc__(self):
         give_back(self.block)
@@ -2256,11 +2273,13 @@ cdef _Memory bits_of(const Rows *rows, int column_number):
     cdef int64_t place, size = (rows.count + 7) / 8
     cdef Block block = take_block(size)
     cdef unsigned char *bits = <unsigned char *>block.data
+    cdef const uint16_t *row
     cdef uint64_t four
     memset(bits, 0, size)
     memset(rows.present + rows.count, 0, 7 * sizeof(uint16_t))
     for place in range(2 * size):
-        memcpy(&four, rows.present + 4 * place, 8)
+        row = rows.present + 4 * place
+        four = row[0] | <uint64_t>row[1] << 16 | <uint64_t>row[2] << 32 | <uint64_t>row[3] << 48
         four = four >> column_number & 0x0001000100010001u
         bits[place / 2] |= <unsigned char>((four * 0x0001000200040008u >> 48 & 15) << (place % 2 * 4))
     return give_away(&block, size)
@@ -2293,12 +2312,15 @@ cdef class _ColumnDecoder(_StreamDecoder):
         self.rows.judges_message_id = self.rows.wanted & (
             1u << AT_MESSAGE_ID | 1u << AT_FAULT | 1u << AT_FAULT_OFFSET | 1u << AT_RAW
         ) != 0
+        if start < 0 or self.rows.most_rows < 1 or self.rows.most_bytes < 1:
+            raise ValueError("start must not be negative, and max_rows and max_bytes must be positive")
+        self.cursor.at = self.origin = self.stop = start
         if data is not None:
             acquire(data, &self.view, "data")
             self.has_view = self.closed = True
-            if start > self.view.len:
-                raise ValueError(f"start is {start}, behind the end of the data at {self.view.len}")
-        self.cursor.at = self.origin = self.stop = start
+            self.origin, self.stop = 0, self.view.len
+            if start > self.stop:
+                raise ValueError(f"start is {start}, behind the end of the data at {self.stop}")
         return 0
 
     def __dealloc__(self):
@@ -2313,28 +2335,28 @@ cdef class _ColumnDecoder(_StreamDecoder):
         if self.has_view:
             PyBuffer_Release(&self.view)
             self.has_view = False
+            self.origin = self.stop = self.cursor.at
 
     def reset(self):
         raise TypeError("a _ColumnDecoder is for one input")
 
     def __next__(self):
-        cdef const unsigned char *data = self.buffer
-        cdef int64_t origin = self.origin
-        cdef int64_t stop = self.stop
+        cdef const unsigned char *data
         cdef Found found
         self.enter()
         try:
+            data = self.buffer
             if self.has_view:
-                data, origin, stop = <const unsigned char *>self.view.buf, 0, self.view.len
+                data = <const unsigned char *>self.view.buf
             self.get_blocks()
             while self.fault is None:
                 with nogil:
-                    found = fill_rows(&self.rows, &self.cursor, data, origin, stop, self.closed, self.end)
+                    found = fill_rows(&self.rows, &self.cursor, data, self.origin, self.stop, self.closed, self.end)
                 if found == NO_MEMORY:
                     raise MemoryError
                 if found == DAMAGE:
                     head = b"" if self.head is None else bytes(self.head)
-                    found = put_damage(&self.rows, damage_at(&self.cursor, data, origin, head))
+                    found = put_damage(&self.rows, damage_at(&self.cursor, data, self.origin, head))
                     if found == DAMAGE:
                         self.head = None
                         take(&self.cursor, found)
@@ -2342,7 +2364,7 @@ cdef class _ColumnDecoder(_StreamDecoder):
                 if found == FULL:
                     return self.give_batch()
                 if found == FAULT:
-                    self.fault = error_at(&self.cursor, data, origin, stop)
+                    self.fault = error_at(&self.cursor, data, self.origin, self.stop)
                     self.drop_buffer()
                 elif not self.closed and not self.is_done():
                     raise StopIteration
@@ -2374,13 +2396,12 @@ cdef class _ColumnDecoder(_StreamDecoder):
         """Give the rows away."""
         count = self.rows.count
         try:
-            columns = [self.give_column(number) for number in self.wanted]
+            return count, [self.give_column(number) for number in self.wanted]
         except MemoryError as error:
             self.fault = error  # some columns are gone
             raise
         finally:
             self.rows.count = self.rows.capacity = self.rows.room = 0
-        return count, columns
 
     cdef tuple give_column(self, int number):
         """How many nulls there are in a column, and its buffers in Arrow's order; None for bits that are all set."""
@@ -2452,7 +2473,7 @@ def _decode_columns(
 
     Args:
         data: the whole input, any C-contiguous buffer, which stays exported until all is read; or None, to feed it.
-        columns: names of `COLUMNS`.
+        columns: names of `COLUMNS`, each once.
         start: where to begin, in bytes: in the data, or for input that is fed the offset of its first byte.
         stop: reading ends at the first boundary at or behind it; None for the end of the input.
         packet_header_size, max_frame_size, on_fault: as `Decoder` takes them; a frame can have 2**31-1 bytes.
@@ -2542,7 +2563,10 @@ cdef class _Givens:
             column.numbers = <const int64_t *>memory[1]
         else:
             column.ends = <const int32_t *>memory[1]
+            # Arrow may leave out an empty block, and nothing may be copied from NULL, not even no bytes.
             column.text = <const unsigned char *>memory[2]
+            if column.text == NULL:
+                column.text = <const unsigned char *>LOST_TEXT
         self.there |= 1u << number
         return 0
 
@@ -2677,7 +2701,7 @@ def _encode_columns(rows, columns, *, packet_header_size=DEFAULT_PACKET_HEADER_S
     Args:
         rows: how many there are.
         columns: by name, the row where a column begins in its buffers, and these in Arrow's order; `type` and `queue`
-            have to be there, and the buffers have to be valid.
+            have to be there, and the buffers have to be valid and stay as they are.
         packet_header_size: 32, 35 or 36 bytes.
 
     Returns:

@@ -1625,7 +1625,7 @@ def _decode_columns(  # noqa: PLR0913
 
     Args:
         data: the whole input, any C-contiguous buffer; or None, to feed it.
-        columns: names of ``COLUMNS``.
+        columns: names of ``COLUMNS``, each once.
         start: where to begin, in bytes: in the data, or for input that is fed the offset of its first byte.
         stop: reading ends at the first boundary at or behind it; None for the end of the input.
         packet_header_size, max_frame_size, on_fault: as ``Decoder`` takes them; a frame can have 2**31-1 bytes.
@@ -1638,6 +1638,8 @@ def _decode_columns(  # noqa: PLR0913
         are None if nothing is null. What has come of a batch is kept until it is full or the input has ended.
     """
     options = _options(packet_header_size, max_frame_size, on_fault)
+    if start < 0 or max_rows < 1 or max_bytes < 1:
+        raise ValueError("start must not be negative, and max_rows and max_bytes must be positive")
     decoder = _ColumnDecoder(columns, start, stop, options, (max_rows, max_bytes))
     if data is not None:
         decoder.read(_view("data", data))
@@ -1682,7 +1684,7 @@ def _encode_columns(
     Args:
         rows: how many there are.
         columns: by name, the row where a column begins in its buffers, and these in Arrow's order; ``type`` and
-            ``queue`` have to be there, and the buffers have to be valid.
+            ``queue`` have to be there, and the buffers have to be valid and stay as they are.
         packet_header_size: 32, 35 or 36 bytes.
 
     Returns:

@@ -345,7 +345,7 @@ def _bytes_of(source: Any) -> memoryview | None:
         view = memoryview(source)
     except TypeError:
         return None
-    with view:
-        if not view.c_contiguous:
-            raise TypeError(f"source must be a C-contiguous buffer, not a strided {type(source).__name__}")
-    return PickleBuffer(source).raw()
+    if not view.c_contiguous:
+        raise TypeError(f"source must be a C-contiguous buffer, not a strided {type(source).__name__}")
+    # A view of a view can bring CPython down where both are garbage.
+    return view if view.format == "B" and view.ndim == 1 else PickleBuffer(source).raw()
