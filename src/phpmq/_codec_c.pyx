@@ -1850,7 +1850,8 @@ cdef enum:
 cdef enum:
     SLACK = 64           # what `copy_text` may write behind a text
     FIRST_ROWS = 8192    # rows that there is room for at first
-    FIRST_TEXT = 262144  # bytes of text
+    FIRST_FIXED = 65536  # bytes of a first block of numbers, or ends
+    FIRST_TEXT = 262144  # and of texts
     MOST_BLOCKS = 256    # blocks of memory that are kept for the next batches
     MOST_SPARE = 48 * 1024 * 1024  # and how many bytes they have in all
 
@@ -1905,8 +1906,6 @@ cdef struct Column:
     Block text
     int64_t *numbers       # NULL for texts
     int32_t *ends          # NULL for numbers
-    int64_t fixed_before   # the sizes of the blocks of the batch before
-    int64_t text_before
     int64_t size           # bytes of text
     int64_t filled         # rows
     int64_t nulls          # among those
@@ -2186,26 +2185,36 @@ cdef bint is_utf8_by_bytes(const unsigned char *text, int64_t size) noexcept nog
     return True
 
 
-# Blocks that batches have used, for the next ones: fresh memory costs more than all the decoding. The GIL guards them.
+# Blocks that batches have used, for the next ones: fresh memory costs more than all the decoding. The oldest come
+# first, and are the first to go. The GIL guards them.
 cdef Block[MOST_BLOCKS] SPARE
 cdef int SPARE_COUNT = 0
 cdef int64_t SPARE_SIZE = 0
+
+
+# The sizes of the blocks of the batch before, by column.
+cdef int64_t[COLUMN_COUNT] FIXED_BEFORE
+cdef int64_t[COLUMN_COUNT] TEXT_BEFORE
+
+
+cdef Block take_spare(int place) noexcept:
+    cdef Block block = SPARE[place]
+    global SPARE_COUNT, SPARE_SIZE
+    SPARE_COUNT -= 1
+    SPARE_SIZE -= block.size
+    memmove(&SPARE[place], &SPARE[place + 1], (SPARE_COUNT - place) * sizeof(Block))
+    return block
 
 
 cdef Block take_block(int64_t size):
     """A block that is large enough, and not much larger."""
     cdef Block block
     cdef int place, best = -1
-    global SPARE_COUNT, SPARE_SIZE
     for place in range(SPARE_COUNT):
         if size <= SPARE[place].size <= 2 * size and (best < 0 or SPARE[place].size < SPARE[best].size):
             best = place
     if best >= 0:
-        block = SPARE[best]
-        SPARE_COUNT -= 1
-        SPARE_SIZE -= block.size
-        SPARE[best] = SPARE[SPARE_COUNT]
-        return block
+        return take_spare(best)
     block.size = size
     block.data = <char *>malloc(<size_t>size)
     if block.data == NULL:
@@ -2217,9 +2226,11 @@ cdef void give_back(Block block) noexcept:
     global SPARE_COUNT, SPARE_SIZE
     if block.data == NULL:
         return
-    if SPARE_COUNT == MOST_BLOCKS or SPARE_SIZE + block.size > MOST_SPARE:
+    if block.size > MOST_SPARE:
         free(block.data)
         return
+    while SPARE_COUNT == MOST_BLOCKS or SPARE_SIZE + block.size > MOST_SPARE:
+        free(take_spare(0).data)
     SPARE[SPARE_COUNT] = block
     SPARE_COUNT += 1
     SPARE_SIZE += block.size
@@ -2297,15 +2308,11 @@ cdef class _ColumnDecoder(_StreamDecoder):
     cdef bint has_view
 
     cdef int open(self, object data, object columns, int64_t start, object stop) except -1:
-        cdef Column *column
         self.wanted = [COLUMN_NUMBERS[name] for name in columns]
         self.end = INT64_MAX if stop is None else stop
         for number in self.wanted:
             self.rows.wanted |= 1u << <int>number
             self.rows.fixed += 8 if is_number(number) else 4
-            column = &self.rows.columns[<int>number]
-            column.fixed_before = (FIRST_ROWS + 1) * sizeof(int64_t)
-            column.text_before = 0 if is_number(number) else FIRST_TEXT
         self.rows.judges_queue = self.rows.wanted & (
             1u << AT_QUEUE | 1u << AT_FAULT | 1u << AT_FAULT_OFFSET | 1u << AT_RAW
         ) != 0
@@ -2387,9 +2394,9 @@ cdef class _ColumnDecoder(_StreamDecoder):
         for number in self.wanted:
             column = &self.rows.columns[<int>number]
             if column.fixed.data == NULL:
-                column.fixed = take_block(column.fixed_before)
-            if column.text.data == NULL and column.text_before:
-                column.text = take_block(column.text_before)
+                column.fixed = take_block(max(FIXED_BEFORE[<int>number], <int64_t>FIRST_FIXED))
+            if column.text.data == NULL and not is_number(number):
+                column.text = take_block(max(TEXT_BEFORE[<int>number], <int64_t>FIRST_TEXT))
         return 0
 
     cdef tuple give_batch(self):
@@ -2414,7 +2421,7 @@ cdef class _ColumnDecoder(_StreamDecoder):
         pad(column, count)
         nulls = column.nulls
         buffers = [bits_of(&self.rows, number) if nulls else None]
-        column.fixed_before, column.text_before = column.fixed.size, column.text.size
+        FIXED_BEFORE[number], TEXT_BEFORE[number] = column.fixed.size, column.text.size
         if is_number(number):
             buffers.append(give_away(&column.fixed, count * sizeof(int64_t)))
         else:
