@@ -40,7 +40,7 @@ DEFAULT_BATCH_BYTES: Final = 32 * 1024 * 1024
 _MOST: Final = 2**31 - 1
 
 #: How many bytes a thread reads before the next range.
-_RANGE_SIZE = 8 * 1024 * 1024
+_RANGE_SIZE = 16 * 1024 * 1024
 
 _LARGEST: Final = {
     "threads": 1024,
@@ -115,7 +115,7 @@ def read_batches(  # noqa: PLR0913
         max_batch_rows: no batch has more rows.
         max_batch_bytes: no batch has more bytes, up to 2**31-1, unless it is of one row: 8 for each number, and 4 and
             its length for each text.
-        threads: with more than one, a file or a buffer is cut into ranges, of 8 MiB, that are read side by side and
+        threads: with more than one, a file or a buffer is cut into ranges, of 16 MiB, that are read side by side and
             held until it is their turn. The rows are the same.
 
     Returns:
