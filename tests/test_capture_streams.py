@@ -70,3 +70,9 @@ def test_a_fault_is_no_error_of_reading() -> None:
 def test_nothing_is_read_behind_the_stop() -> None:
     chunks = broken(FOO, FOO[:40], FOO[40:] + FOO, error=AssertionError("it reads on"))
     assert list(offsets(decode_chunks(chunks, ["offset"], start=0, stop=77, **WIDE))) == [0, 76]
+
+
+def test_a_start_behind_the_end() -> None:
+    assert list(Capture([FOO, FOO]).chunks(152)) == []
+    with pytest.raises(ValueError, match="start is 153, behind the end at 152"):
+        list(Capture([FOO, FOO]).chunks(153))

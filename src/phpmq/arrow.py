@@ -128,7 +128,7 @@ def read_batches(  # noqa: PLR0913
     Raises:
         ProtocolError: while iterating, after the rows before the fault, as `phpmq.iter_messages` raises it.
         CompressedDataError: while iterating, a compressed file is damaged.
-        TypeError, ValueError: an argument is wrong.
+        TypeError, ValueError: an argument is wrong; while iterating, ``start`` is behind the end of a stream.
         OSError, ImportError: as `Capture` raises them.
     """
     names = _column_names(columns)

@@ -143,7 +143,7 @@ class Capture:
 
         Raises:
             CompressedDataError: while iterating, after all that could be decompressed.
-            ValueError: this can be read once, and was.
+            ValueError: this can be read once, and was; or, while iterating, it ends before ``start``.
         """
         if self.data is not None:
             return (self.data[place : place + _CHUNK_SIZE] for place in range(start, len(self.data), _CHUNK_SIZE))
@@ -332,11 +332,14 @@ def _closing_chunks(file: Any, start: int = 0) -> Iterator[Buffer]:
 
 def _behind(start: int, chunks: Iterator[Buffer]) -> Iterator[Buffer]:
     """All but the first bytes."""
+    left = start
     for chunk in chunks:
         view = memoryview(chunk)
-        if start < len(view):
-            yield view[start:]
-        start = max(start - len(view), 0)
+        if left < len(view):
+            yield view[left:]
+        left = max(left - len(view), 0)
+    if left:
+        raise ValueError(f"start is {start}, behind the end at {start - left}")
 
 
 def _bytes_of(source: Any) -> memoryview | None:
