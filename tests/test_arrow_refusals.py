@@ -11,6 +11,7 @@ from wire import message_wire
 
 from phpmq.arrow import read_batches, read_table
 from phpmq.capture import Capture
+from phpmq.errors import ProtocolError
 
 FOO = message_wire("Consume", {"queue": "Foo", "count": 5})
 
@@ -44,3 +45,21 @@ def test_a_capture_stays_open() -> None:
             read_batches(capture, packet_header_size=33)
         assert read_table(capture).num_rows == 1
         assert read_table(capture).num_rows == 1
+
+
+def test_a_reader_that_is_closed_at_once_lets_go() -> None:
+    for threads in (1, 2):
+        data = bytearray(FOO)
+        with read_batches(data, threads=threads):
+            pass
+        data.clear()  # which takes that nobody looks at it
+
+
+def test_notes_name_files_only(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(b"x")
+    for source, notes in ((path, [f"in {path}"]), (b"x", [])):
+        with pytest.raises(ProtocolError) as raised:
+            read_table(source)
+        if sys.version_info >= (3, 11):
+            assert getattr(raised.value, "__notes__", []) == notes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from operator import index
@@ -63,10 +63,17 @@ class BatchReader:
         offset: where the last row given ends, in bytes; before the first one, where reading begins.
     """
 
-    def __init__(self, schema: pa.Schema, batches: Iterator[tuple[int, pa.RecordBatch]], start: int) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        batches: Generator[tuple[int, pa.RecordBatch], None, None],
+        start: int,
+        opened: Capture | None,
+    ) -> None:
         self.schema = schema
         self.offset = start
         self._batches = batches
+        self._opened = opened
 
     def __iter__(self) -> Self:
         return self
@@ -85,8 +92,10 @@ class BatchReader:
         self.close()
 
     def close(self) -> None:
-        """End reading, and close the file if it was opened by its name."""
-        self._batches.close()  # type: ignore[attr-defined]
+        """End reading, and close the file if it was opened by its name, as reaching its end does."""
+        self._batches.close()
+        if self._opened:
+            self._opened.close()
 
 
 def read_batches(  # noqa: PLR0913
@@ -137,6 +146,7 @@ def read_batches(  # noqa: PLR0913
     if stop is not None:
         _check("stop", stop, 0)
     capture = source if isinstance(source, Capture) else Capture(source)
+    opened = None if capture is source else capture
     try:
         framing: dict[str, Any] = {
             "packet_header_size": (
@@ -160,11 +170,10 @@ def read_batches(  # noqa: PLR0913
             ranges = [Range(*ends) for ends in zip(starts, [*starts[1:], stop], strict=True)]
             batches = _side_by_side(ranges, threads, partial(_read, capture, names, options))
     except BaseException:
-        if capture is not source:
-            capture.close()
+        if opened:
+            opened.close()
         raise
-    given = _from(capture, record_batches(names, batches), capture is not source)
-    return BatchReader(schema_of(names), given, start)
+    return BatchReader(schema_of(names), _until_closed(record_batches(names, batches), capture, opened), start, opened)
 
 
 def read_table(source: Source | Capture, **options: Any) -> pa.Table:
@@ -212,17 +221,19 @@ def schema_of(names: Sequence[str]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
-def _from(capture: Capture, batches: Iterator[tuple[int, pa.RecordBatch]], close: bool) -> Iterator[Any]:
-    """The batches of a capture, whose name goes with what is wrong with it, and which is closed behind them."""
+def _until_closed(
+    batches: Iterator[tuple[int, pa.RecordBatch]], capture: Capture, opened: Capture | None
+) -> Generator[tuple[int, pa.RecordBatch], None, None]:
+    """The batches of a capture, which is closed behind them if it was opened here. An error says where it is from."""
     try:
         yield from batches
     except ProtocolError as error:
-        if sys.version_info >= (3, 11):
+        if sys.version_info >= (3, 11) and not capture.name.startswith("<"):
             error.add_note(f"in {capture.name}")
         raise
     finally:
-        if close:
-            capture.close()
+        if opened:
+            opened.close()
 
 
 def _buffer(data: Any) -> pa.Buffer | None:
