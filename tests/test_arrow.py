@@ -799,10 +799,10 @@ def test_auto_with_nothing() -> None:
 def test_auto_that_cannot_tell(codec: ModuleType, data: bytes) -> None:
     with pytest.raises(ValueError, match=r"none|ambiguous") as right:
         codec.detect_packet_header_size(data)
-    for source in (data, [data]):
+    for source, name in ((data, "<bytes>"), ([data], "<stream>")):
         with pytest.raises(ValueError, match=r"none|ambiguous") as raised:
             read_batches(source, packet_header_size="auto")
-        assert str(raised.value) == str(right.value)
+        assert str(raised.value) == f"{name}: {right.value}"
 
 
 def test_auto_looks_at_the_first_mebibyte() -> None:

@@ -44,7 +44,7 @@ def test_a_named_pipe(tmp_path: Path) -> None:
     writer.join()
 
 
-def broken(*chunks: bytes, error: Exception) -> Iterator[bytes]:
+def broken(*chunks: bytes, error: BaseException) -> Iterator[bytes]:
     yield from chunks
     raise error
 
@@ -57,6 +57,14 @@ def test_what_was_read_before_an_error_is_given(codec: ModuleType) -> None:
         with pytest.raises(OSError, match="the wire is cut"):
             found.extend(offsets(decode_chunks(chunks, ["offset"], start=0, stop=None, on_fault=on_fault, **WIDE)))
         assert found == expected
+
+
+def test_what_was_read_before_an_interrupt_is_given() -> None:
+    found: list[int] = []
+    chunks = broken(FOO, FOO, FOO[:40], error=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        found.extend(offsets(decode_chunks(chunks, ["offset"], start=0, stop=None, **WIDE)))
+    assert found == [0, 76]
 
 
 def test_a_fault_is_no_error_of_reading() -> None:

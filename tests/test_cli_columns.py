@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import array
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pytest
-from command import BROKEN, COMPRESS, FOO, HELLO, ODD, Run, in_terminal, run_process, write
+from command import (
+    BROKEN,
+    COMMAND,
+    COMPRESS,
+    FOO,
+    HELLO,
+    ODD,
+    Run,
+    environment,
+    in_terminal,
+    on_posix,
+    run_process,
+    write,
+)
 from pyarrow import ipc, parquet
-from wire import message_wire, parts
+from wire import message_wire, packet_header, parts
 
-from phpmq.arrow import SCHEMA, read_table
+from phpmq.arrow import SCHEMA, read_batches, read_table
+from phpmq.cli.columns import Columns
 
 FORMATS = ("parquet", "arrow")
 LOST = b"".join(parts(4, [(1, b"\xff"), (3, b"d7")]))
@@ -168,6 +186,100 @@ def test_without_pyarrow(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert (code, output) == (2, b"")
     assert 'pip install "phpmq[arrow]"' in errors
     assert errors.count("\n") == 1
+
+
+@on_posix
+def test_an_interrupt_leaves_what_has_come(tmp_path: Path) -> None:
+    file = tmp_path / "columns"
+    with subprocess.Popen(
+        [*COMMAND, "decode", "--format", "parquet", "-o", file], stdin=subprocess.PIPE, env=environment()
+    ) as process:
+        assert process.stdin
+        process.stdin.write(FOO * 3 + FOO[:40])
+        process.stdin.flush()
+        while unread(process.stdin):
+            time.sleep(0.05)
+        time.sleep(0.2)  # it has read them, and waits for more
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == -signal.SIGINT
+    assert offsets(read("parquet", file)) == [0, 76, 152]
+
+
+def unread(pipe: IO[bytes]) -> int:
+    """How many bytes nobody has taken out of a pipe yet."""
+    fcntl, termios = map(pytest.importorskip, ("fcntl", "termios"))
+    size = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, size)
+    return size[0]
+
+
+class Interrupted:
+    """An output that is interrupted whenever it is written to."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        signal.raise_signal(signal.SIGINT)
+        self.data += data
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+
+@formats
+def test_an_interrupt_while_writing_is_put_off(form: str) -> None:
+    output = Interrupted()
+    columns = Columns(form, output)
+    batch = next(read_batches(FOO * 2))
+    columns.write("x", batch)
+    with pytest.raises(KeyboardInterrupt):
+        columns.close(even_if_empty=True)
+    with pytest.raises(KeyboardInterrupt):
+        columns.close(even_if_empty=True)
+    assert offsets(read(form, output.data)) == [0, 76]
+
+
+def test_a_limit_ends_a_pipe(tmp_path: Path) -> None:
+    file = tmp_path / "columns"
+    command = [*COMMAND, "decode", "--format", "arrow", "--limit", "2", "-o", str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment()) as process:
+        assert process.stdin
+        process.stdin.write(FOO * 3)
+        process.stdin.flush()
+        assert process.wait() == 0
+    assert offsets(read("arrow", file)) == [0, 76]
+
+
+@formats
+def test_a_file_stays_where_there_is_nothing_to_write(run: Run, tmp_path: Path, form: str) -> None:
+    file = write(tmp_path / "columns", b"what was there")
+    path = write(tmp_path / "data", b"\x89PNG")
+    for options in ([], ["--packet-header-size", "auto"]):
+        assert run("decode", "--format", form, *options, "-o", file, path).code == 1
+        assert file.read_bytes() == b"what was there"
+    assert run("decode", "--format", form, "-o", file, write(path, b"")).code == 0
+    assert read(form, file).num_rows == 0
+
+
+def test_a_frame_that_no_column_can_hold(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "data", b"H0100102" + packet_header(1, 0) + packet_header(2, 2**31))
+    code, _, errors = run("decode", "--format", "arrow", "--max-frame-size", str(2**40), "-o", tmp_path / "x", path)
+    assert code == 1
+    assert "TOO_LARGE at offset 43" in errors
+
+
+@formats
+def test_many_small_inputs_make_few_groups(run: Run, tmp_path: Path, form: str) -> None:
+    paths = [write(tmp_path / f"{number:02}", FOO * (number % 3)) for number in range(30)]
+    file = tmp_path / "columns"
+    assert run("decode", "--format", form, "-o", file, *paths).code == 0
+    assert read(form, file).num_rows == 30
+    if form == "parquet":
+        assert parquet.read_metadata(file).num_row_groups == 1
+    else:
+        with pa.memory_map(str(file)) as opened:
+            assert ipc.open_file(opened).num_record_batches == 1
 
 
 def test_groups_of_rows_are_bounded_by_bytes(run: Run, tmp_path: Path) -> None:

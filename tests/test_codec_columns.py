@@ -281,15 +281,19 @@ def test_find_frame(codec: ModuleType) -> None:
         assert codec._find_frame(data, start) == expected
 
 
-def test_find_frame_in_what_is_not_all(codec: ModuleType) -> None:
-    for size in range(len(SEND) + 1):
-        assert codec._find_frame(b"xx" + SEND[:size], 0, final=False) == (2 if size == len(SEND) else None)
+def test_find_frame_with_options(codec: ModuleType) -> None:
     assert codec._find_frame(b"", 0) == 0
-    assert codec._find_frame(b"", 0, final=False) is None
-    assert (
-        codec._find_frame(message_wire("Receipt", {"queue": "", "message_id": ""}, 36), 0, packet_header_size=36) == 0
-    )
+    receipt = message_wire("Receipt", {"queue": "", "message_id": ""}, 36)
+    assert codec._find_frame(b"xx" + receipt, 0, packet_header_size=36) == 2
     assert codec._find_frame(SEND, 0, max_frame_size=121) == 122
+
+
+def test_no_frame_is_larger_than_a_column(codec: ModuleType) -> None:
+    """Whatever the limit, a length is judged before its content is waited for."""
+    data = b"H0100102" + packet_header(1, 0) + packet_header(2, 2**31)
+    for limit in (None, 2**40):
+        [(rows, _)] = at_once(codec, data, ["fault"], on_fault="skip", max_frame_size=limit, **WIDE)[:-1]
+        assert rows == [{"fault": b"TOO_LARGE"}]
 
 
 # Encoding

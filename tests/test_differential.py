@@ -133,13 +133,13 @@ def test_columns(agree: Comparison, effort: Effort) -> None:
             agree(decoded, case.chunks, names, on_fault=mode, **options)
             agree(at_once, case.data, names, on_fault=mode, **options)
         for start in {0, 1, len(case.data) // 2, len(case.data)}:
-            agree(found, case.data, start, case.options)
+            agree(found, case.data, start, **case.options)
 
     compare()
 
 
-def found(codec: ModuleType, data: bytes, start: int, options: dict[str, Any]) -> Outcome:
-    return [codec._find_frame(data, start, final=final, **options) for final in (True, False)]
+def found(codec: ModuleType, data: bytes, start: int, **options: Any) -> Outcome:
+    return [codec._find_frame(data, start, **options)]
 
 
 FIELDS = {"queue": "Foo", "content": b"\0H0100202\n", "message_id": "d7", "ttl": 3600, "count": 5}

@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8, PyUnicode_FromObject
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
@@ -2321,6 +2321,8 @@ cdef class _ColumnDecoder(_StreamDecoder):
         ) != 0
         if start < 0 or self.rows.most_rows < 1 or self.rows.most_bytes < 1:
             raise ValueError("start must not be negative, and max_rows and max_bytes must be positive")
+        # No column holds more.
+        self.cursor.walk.limit = min(self.cursor.walk.limit, <int64_t>INT32_MAX)
         self.cursor.at = self.origin = self.stop = start
         if data is not None:
             acquire(data, &self.view, "data")
@@ -2483,7 +2485,8 @@ def _decode_columns(
         columns: names of `COLUMNS`, each once.
         start: where to begin, in bytes: in the data, or for input that is fed the offset of its first byte.
         stop: reading ends at the first boundary at or behind it; None for the end of the input.
-        packet_header_size, max_frame_size, on_fault: as `Decoder` takes them; a frame can have 2**31-1 bytes.
+        packet_header_size, max_frame_size, on_fault: as `Decoder` takes them; no frame can have more than 2**31-1
+            bytes.
         max_rows, max_bytes: a batch ends before the row that would make it larger than one of them. A number counts
             as 8 bytes, a text as 4 and its length.
 
@@ -2502,32 +2505,23 @@ def _decode_columns(
 
 
 def _find_frame(
-    data,
-    start,
-    *,
-    final=True,
-    packet_header_size=DEFAULT_PACKET_HEADER_SIZE,
-    max_frame_size=DEFAULT_MAX_FRAME_SIZE,
+    data, start, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE, max_frame_size=DEFAULT_MAX_FRAME_SIZE
 ):
-    """Find the first place from `start` on where a whole valid message begins.
+    """Find the first place from `start` on where a whole valid message begins; the end of the data if there is none.
 
-    Returns:
-        The end of the data if there is none; None if that takes the bytes that follow them, which not `final` says
-        there are (docs/protocol.md, section 4, "Recovery").
+    This is where recovery ends that began before it (docs/protocol.md, section 4, "Recovery").
     """
     cdef Cursor cursor
     cdef Py_buffer view
     cdef int64_t place = start
-    cdef bint is_final = final
-    cdef Found found
     set_up(&cursor, True, packet_header_size, max_frame_size, "skip")
     acquire(data, &view, "data")
     try:
         cursor.state = SEARCH
         cursor.at = cursor.damage_start = min(max(place, 0), view.len)
         with nogil:
-            found = find_next(&cursor, <const unsigned char *>view.buf, 0, view.len, is_final)
-        return cursor.at if found == DAMAGE else None
+            find_next(&cursor, <const unsigned char *>view.buf, 0, view.len, True)
+        return cursor.at
     finally:
         PyBuffer_Release(&view)
 

@@ -1628,7 +1628,8 @@ def _decode_columns(  # noqa: PLR0913
         columns: names of ``COLUMNS``, each once.
         start: where to begin, in bytes: in the data, or for input that is fed the offset of its first byte.
         stop: reading ends at the first boundary at or behind it; None for the end of the input.
-        packet_header_size, max_frame_size, on_fault: as ``Decoder`` takes them; a frame can have 2**31-1 bytes.
+        packet_header_size, max_frame_size, on_fault: as ``Decoder`` takes them; no frame can have more than 2**31-1
+            bytes.
         max_rows, max_bytes: a batch ends before the row that would make it larger than one of them. A number counts
             as 8 bytes, a text as 4 and its length.
 
@@ -1640,6 +1641,7 @@ def _decode_columns(  # noqa: PLR0913
     options = _options(packet_header_size, max_frame_size, on_fault)
     if start < 0 or max_rows < 1 or max_bytes < 1:
         raise ValueError("start must not be negative, and max_rows and max_bytes must be positive")
+    options = options._replace(limit=min(options.limit, 2**31 - 1))  # no column holds more
     decoder = _ColumnDecoder(columns, start, stop, options, (max_rows, max_bytes))
     if data is not None:
         decoder.read(_view("data", data))
@@ -1650,18 +1652,15 @@ def _find_frame(
     data: Buffer,
     start: int,
     *,
-    final: bool = True,
     packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
     max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
-) -> int | None:
-    """Find the first place from ``start`` on where a whole valid message begins.
+) -> int:
+    """Find the first place from ``start`` on where a whole valid message begins; the end of the data if there is none.
 
-    Returns:
-        The end of the data if there is none; None if that takes the bytes that follow them, which not ``final`` says
-        there are (docs/protocol.md, section 4, "Recovery").
+    This is where recovery ends that began before it (docs/protocol.md, section 4, "Recovery").
     """
     with _view("data", data) as view:
-        reader = _Reader(_MESSAGES, view, _options(packet_header_size, max_frame_size), final=final)
+        reader = _Reader(_MESSAGES, view, _options(packet_header_size, max_frame_size))
         place = reader._candidate(start)
         while place < reader.end:
             judging = reader._judge(place, in_catalogue=True)
@@ -1669,11 +1668,9 @@ def _find_frame(
                 next(judging)
             except StopIteration as outcome:
                 if isinstance(outcome.value, _Walked):
-                    return place
-            else:
-                return None
+                    break
             place = reader._candidate(place + 1)
-        return place if final else None
+        return place
 
 
 def _encode_columns(

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 try:
@@ -19,7 +18,7 @@ except ImportError:
     raise ImportError('phpmq.arrow takes pyarrow: pip install "phpmq[arrow]"') from None
 
 from phpmq._backend import Message, codec
-from phpmq.capture import Batch, Capture, Range, decode
+from phpmq.capture import Batch, Capture, CompressedDataError, Range, decode
 from phpmq.errors import ProtocolError
 from phpmq.protocol import DEFAULT_MAX_FRAME_SIZE, DEFAULT_PACKET_HEADER_SIZE
 from phpmq.records import COLUMNS, NOT_UTF8, WORDS
@@ -28,6 +27,16 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from phpmq.capture import Source
+
+__all__ = [
+    "DEFAULT_BATCH_BYTES",
+    "DEFAULT_BATCH_ROWS",
+    "SCHEMA",
+    "BatchReader",
+    "encode_batch",
+    "read_batches",
+    "read_table",
+]
 
 _TYPES: Final = {name: getattr(pa, kind)() for name, kind in COLUMNS.items()}
 
@@ -124,15 +133,16 @@ def read_batches(  # noqa: PLR0913
         max_batch_rows: no batch has more rows.
         max_batch_bytes: no batch has more bytes, up to 2**31-1, unless it is of one row: 8 for each number, and 4 and
             its length for each text.
-        threads: with more than one, a file or a buffer is cut into ranges, of 16 MiB, that are read side by side and
-            held until it is their turn. The rows are the same.
+        threads: with more than one, a buffer or a file given by its name, unless it is compressed, is cut into ranges
+            of 16 MiB that are read side by side and held until it is their turn. The rows are the same.
 
     Returns:
-        An iterator of batches. A row is a message: where its frame starts (``offset``) and how many bytes it has
-        (``size``), its type (one of ``phpmq.records.WORDS``) and its fields, null where it has no such field. If a
-        queue name or an id is not UTF-8, it is null, and ``fault`` is ``"NOT_UTF8"``, ``fault_offset`` where that text
-        begins, and ``raw`` the whole frame. Or it is a damage: ``offset``, ``size``, the name of its ``Fault`` in
-        ``fault``, ``fault_offset``, and its first 64 KiB in ``raw``, all else null.
+        An iterator of batches, which can be read once; of a stream, rows are held until a batch is full. A row is a
+        message: where its frame starts (``offset``) and how many bytes it has (``size``), its type (one of
+        ``phpmq.records.WORDS``) and its fields, null where it has no such field. If a queue name or an id is not UTF-8,
+        it is null, and ``fault`` is ``"NOT_UTF8"``, ``fault_offset`` where that text begins, and ``raw`` the whole
+        frame. Or it is a damage: ``offset``, ``size``, the name of its ``Fault`` in ``fault``, ``fault_offset``, and
+        its first 64 KiB in ``raw``, all else null.
 
     Raises:
         ProtocolError: while iterating, after the rows before the fault, as `phpmq.iter_messages` raises it.
@@ -149,10 +159,8 @@ def read_batches(  # noqa: PLR0913
     opened = None if capture is source else capture
     try:
         framing: dict[str, Any] = {
-            "packet_header_size": (
-                capture.detect_packet_header_size() if packet_header_size == "auto" else packet_header_size
-            ),
-            "max_frame_size": _MOST if max_frame_size is None else min(max_frame_size, _MOST),
+            "packet_header_size": _detected(capture) if packet_header_size == "auto" else packet_header_size,
+            "max_frame_size": max_frame_size,
         }
         options = framing | {
             "on_fault": on_fault,
@@ -182,8 +190,17 @@ def read_table(source: Source | Capture, **options: Any) -> pa.Table:
         return pa.Table.from_batches(reader, reader.schema)
 
 
+def _detected(capture: Capture) -> int:
+    try:
+        return capture.detect_packet_header_size()
+    except ValueError as error:
+        raise ValueError(f"{capture.name}: {error}") from None
+
+
 def _check(name: str, value: int, lowest: int) -> int:
-    if not lowest <= index(value) <= _LARGEST[name]:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+    if not lowest <= value <= _LARGEST[name]:
         raise ValueError(f"{name} must be from {lowest} to {_LARGEST[name]}, not {value}")
     return value
 
@@ -191,8 +208,8 @@ def _check(name: str, value: int, lowest: int) -> int:
 def _column_names(columns: Sequence[str] | None) -> list[str]:
     if columns is None:
         return list(COLUMNS)
-    if isinstance(columns, str):
-        raise TypeError("columns must be a sequence of names, not a str")
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise TypeError(f"columns must be a sequence of names, not {type(columns).__name__}")
     names = list(columns)
     for number, name in enumerate(names):
         if name not in COLUMNS:
@@ -227,7 +244,7 @@ def _until_closed(
     """The batches of a capture, which is closed behind them if it was opened here. An error says where it is from."""
     try:
         yield from batches
-    except ProtocolError as error:
+    except (ProtocolError, CompressedDataError) as error:
         if sys.version_info >= (3, 11) and not capture.name.startswith("<"):
             error.add_note(f"in {capture.name}")
         raise
@@ -293,12 +310,17 @@ def encode_batch(batch: Any, *, packet_header_size: int = DEFAULT_PACKET_HEADER_
 
     Raises:
         ValueError: a row is a damage, or no message; the text has its number, from 0.
-        TypeError, pyarrow.ArrowInvalid (a ValueError): the batch is none, or its columns cannot be what `SCHEMA` says.
+        TypeError, ValueError: the batch is none, or its columns cannot be what `SCHEMA` says.
     """
+    if not hasattr(batch, "__arrow_c_array__"):
+        raise TypeError(f"batch must be a record batch, not {type(batch).__name__}; a table has several")
     batch = pa.record_batch(batch)
     for name in ("type", "queue"):
         if name not in batch.schema.names:
             raise ValueError(f"there is no column {name!r}")
+    for name in _ENCODED:
+        if batch.schema.names.count(name) > 1:
+            raise ValueError(f"there are several columns {name!r}")
     arrays = {name: _cast(name, batch.column(name)) for name in _ENCODED if name in batch.schema.names}
     columns = {name: (array.offset, array.buffers()) for name, array in arrays.items()}
     frames = codec._encode_columns(len(batch), columns, packet_header_size=packet_header_size)
@@ -311,9 +333,11 @@ def encode_batch(batch: Any, *, packet_header_size: int = DEFAULT_PACKET_HEADER_
 def _cast(name: str, array: pa.Array) -> pa.Array:
     try:
         array = array.cast(_TYPES[name])
+        array.validate(full=True)
     except pa.ArrowNotImplementedError:
         raise TypeError(f"the column {name!r} must be {_TYPES[name]}, not {array.type}") from None
-    array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"the column {name!r}: {error}") from None
     return array
 
 
@@ -333,4 +357,4 @@ def _objection(values: dict[str, Any], packet_header_size: int) -> str:
             return f"a message of type {word} has no {name}"
         if value is None and name in fields and (name != "ttl" or word == "requeue"):
             return f"a message of type {word} needs the field {name}"
-    return "a negative number"
+    return "ttl and count must not be negative"

@@ -21,7 +21,7 @@ from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 from phpmq._backend import codec
-from phpmq._compressed import MAGIC_SIZE, decompressed
+from phpmq._compressed import MAGIC_SIZE, CompressedDataError, decompressed
 from phpmq.errors import ProtocolError
 from phpmq.protocol import DEFAULT_MAX_FRAME_SIZE, DEFAULT_PACKET_HEADER_SIZE, DETECTION_SIZE
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
     Source: TypeAlias = str | os.PathLike[str] | Buffer | BinaryIO | Iterable[Buffer]
+
+__all__ = ["Capture", "CompressedDataError", "Range"]
 
 #: How many bytes are read at once.
 _CHUNK_SIZE: Final = 1024 * 1024
@@ -88,9 +90,9 @@ class Capture:
         elif hasattr(source, "read"):
             if isinstance(name := getattr(source, "name", None), str):
                 self.name = name
-            self._once = _plain(_chunks_of(source))
+            self._once = _plain(_checked(_chunks_of(source)))
         elif isinstance(source, Iterable):
-            self._once = _plain(iter(source))
+            self._once = _plain(_checked(iter(source)))
         else:
             raise TypeError(f"source must be a path, a buffer, a binary file or chunks, not {type(source).__name__}")
 
@@ -145,6 +147,7 @@ class Capture:
             CompressedDataError: while iterating, after all that could be decompressed.
             ValueError: this can be read once, and was; or, while iterating, it ends before ``start``.
         """
+        _not_negative("start", start)
         if self.data is not None:
             return (self.data[place : place + _CHUNK_SIZE] for place in range(start, len(self.data), _CHUNK_SIZE))
         if self.size is not None:
@@ -187,19 +190,23 @@ class Capture:
         """
         if self.size is None:
             raise ValueError(f"{self.name} can only be read from its start")
-        find = partial(codec._find_frame, packet_header_size=packet_header_size, max_frame_size=max_frame_size)
+        options = {"packet_header_size": packet_header_size, "max_frame_size": max_frame_size}
+        offset = min(_not_negative("offset", offset), self.size)
         if self.data is not None:
-            return find(self.data, offset)  # type: ignore[return-value]
-        window = _CHUNK_SIZE
-        while True:
-            with self._open() as file:
-                file.seek(offset)
-                data = file.read(window)
-            final = offset + window >= self.size
-            place = find(data, 0, final=final)
-            if place is not None:
-                return min(offset + place, self.size)
-            window *= 2
+            return codec._find_frame(self.data, offset, **options)  # type: ignore[arg-type]
+        # The recovery from a byte of junk, which here stands before the offset, ends at the place.
+        recovery = decode_chunks(
+            chain([b"x"], self.chunks(offset)),
+            ["size"],
+            start=offset,
+            stop=None,
+            on_fault="skip",
+            max_rows=1,
+            max_bytes=1,
+            **options,
+        )
+        _, _, [(_, [_, size])] = next(recovery)
+        return offset + _numbers(size)[0] - 1
 
     def ranges(
         self,
@@ -242,7 +249,7 @@ class Capture:
         for _, _, [(_, [_, offsets])] in decode(
             self, ["offset"], start=0, stop=None, on_fault="skip", max_rows=65536, max_bytes=_CHUNK_SIZE, **options
         ):
-            boundaries = memoryview(offsets).cast("B").cast("q")
+            boundaries = _numbers(offsets)
             while number < len(cuts) and cuts[number] <= boundaries[-1]:
                 yield boundaries[bisect_left(boundaries, cuts[number])]
                 number += 1
@@ -270,7 +277,7 @@ def decode_chunks(
                 return
     except ProtocolError:
         raise
-    except Exception:  # what was read before is good
+    except (Exception, KeyboardInterrupt):  # what was read before is good
         decoder.close()
         with suppress(ProtocolError):
             yield from _given(decoder)
@@ -281,6 +288,16 @@ def decode_chunks(
 
 def _given(decoder: Any) -> Iterator[Batch]:
     return ((decoder.offset, rows, columns) for rows, columns in decoder)
+
+
+def _numbers(data: Buffer) -> memoryview:
+    return memoryview(data).cast("B").cast("q")
+
+
+def _not_negative(name: str, offset: int) -> int:
+    if offset < 0:
+        raise ValueError(f"{name} must not be negative, but is {offset}")
+    return offset
 
 
 class _Chunks(io.RawIOBase):
@@ -321,6 +338,14 @@ def _plain(chunks: Iterator[Buffer]) -> Iterator[Buffer]:
 def _chunks_of(file: Any) -> Iterator[Buffer]:
     read = getattr(file, "read1", file.read)  # of a pipe, what has come
     return iter(lambda: read(_CHUNK_SIZE), b"")
+
+
+def _checked(chunks: Iterator[Any]) -> Iterator[Buffer]:
+    for chunk in chunks:
+        if not isinstance(chunk, bytes) and _bytes_of(chunk) is None:
+            advice = "; open it in binary mode" if isinstance(chunk, str) else ""
+            raise TypeError(f"source must give chunks of bytes, not {type(chunk).__name__}{advice}")
+        yield chunk
 
 
 def _closing_chunks(file: Any, start: int = 0) -> Iterator[Buffer]:

@@ -21,6 +21,8 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 from phpmq import Acknowledge, Consume, DeadLetter, Dispatch, Message, Receipt, Requeue, Send, encode, encode_many
 from phpmq.protocol import DEFAULT_PACKET_HEADER_SIZE, MESSAGE_HEADER_SIZE
 
+__all__ = ["Kind", "Touch", "generate_messages", "write_capture"]
+
 #: From the busiest queue to the one with the least to do.
 _QUEUES: Final = [
     f"{thing}.{step}"

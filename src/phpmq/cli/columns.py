@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,8 +22,10 @@ from phpmq.cli.terminal import escape
 #: Where there are several inputs, a row has to say which one it is from.
 _SCHEMA: Final = pa.schema([("path", pa.string()), *SCHEMA])
 
-#: A batch becomes a row group of Parquet, which is read as a whole and so should not be small.
-_LIMITS: Final = {"max_rows": 1024 * 1024, "max_bytes": 32 * 1024 * 1024}
+#: Rows that are decoded at once.
+MOST_ROWS: Final = 128 * 1024
+#: Bytes, and so many rows are written at once.
+_GROUP_SIZE: Final = 32 * 1024 * 1024
 
 #: What writes each format.
 _WRITERS: Final[dict[str, Callable[[Any, pa.Schema], Any]]] = {"parquet": parquet.ParquetWriter, "arrow": ipc.new_file}
@@ -47,30 +52,71 @@ class _Sink:
 
 
 class Columns:
-    """A file of record batches, with a column ``path`` before those of `phpmq.arrow.SCHEMA`."""
+    """A file of record batches, with a column ``path`` before those of `phpmq.arrow.SCHEMA`.
+
+    Nothing is written before there is something to write. Rows are held until they make a group worth its cost, which
+    a reader of Parquet and of Arrow pays for each.
+    """
 
     def __init__(self, form: str, output: Any) -> None:
-        self._writer = _WRITERS[form](pa.PythonFile(_Sink(output), mode="w"), _SCHEMA)
+        self._open = partial(_WRITERS[form], pa.PythonFile(_Sink(output), mode="w"), _SCHEMA)
+        self._writer: Any = None
+        self._held: list[pa.RecordBatch] = []
+        self._size = 0
 
     def write(self, path: str, batch: pa.RecordBatch) -> None:
         """Write the rows of an input."""
+        if not len(batch):
+            return
+        if self._size + batch.nbytes > _GROUP_SIZE:
+            self._flush()
         name = path if path.isprintable() else escape(os.fsencode(path))
-        self._writer.write_table(pa.table([pa.repeat(name, len(batch)), *batch.columns], _SCHEMA))
+        self._held.append(pa.record_batch([pa.repeat(name, len(batch)), *batch.columns], schema=_SCHEMA))
+        self._size += batch.nbytes
 
-    def close(self) -> None:
-        """Write what makes the file whole."""
-        self._writer.close()
+    def _flush(self) -> None:
+        if self._held:
+            with _uninterrupted():
+                self._writer = self._writer or self._open()
+                self._writer.write_table(pa.Table.from_batches(self._held, _SCHEMA).combine_chunks())
+                self._held, self._size = [], 0
+
+    def close(self, *, even_if_empty: bool) -> None:
+        """Write the rest, and what makes the file whole."""
+        self._flush()
+        with _uninterrupted():
+            if even_if_empty and not self._writer:
+                self._writer = self._open()
+            if self._writer:
+                self._writer.close()
 
 
-def read_columns(source: Source, start: int, flush: Callable[[], object], **options: Any) -> Iterator[pa.RecordBatch]:
-    """The batches of an input that is open at the byte ``start``.
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off Ctrl-C, which would leave a file that cannot be read."""
+    met: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: met.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if met:
+        raise KeyboardInterrupt
+
+
+def read_columns(
+    source: Source, start: int, most: int, flush: Callable[[], object], **options: Any
+) -> Iterator[pa.RecordBatch]:
+    """The batches of an input that is open at the byte ``start``, each of so many rows at the most.
 
     Raises:
         WrongData: a fault, with the number of the frame.
     """
     number = 1
     try:
-        decoded = decode_chunks(source.chunks(flush), SCHEMA.names, start=start, stop=None, **options, **_LIMITS)
+        decoded = decode_chunks(
+            source.chunks(flush), SCHEMA.names, start=start, stop=None, max_rows=most, max_bytes=_GROUP_SIZE, **options
+        )
         for _, batch in record_batches(SCHEMA.names, decoded):
             yield batch
             number += len(batch)

@@ -286,7 +286,7 @@ def _plain_form(frame: Frame, packet_header_size: int) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
-@command_line.command("decode", short_help="Print messages: JSON lines, CSV or a table.")
+@command_line.command("decode", short_help="Print messages, or write them as columns.")
 @_files_argument
 @click.option(
     "--format", "form", type=click.Choice(["jsonl", "csv", "table", *_COLUMNS]), default="jsonl", show_default=True
@@ -391,13 +391,14 @@ def _decode_columns(
     types, queues = wanted
     if any(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != name for name in queues):
         raise click.UsageError("--queue: columns have no name that is not UTF-8")
-    file, written = None, 0
+    file, written = columns.Columns(form, out), 0
+    # more than are asked for would be waited for
+    most = columns.MOST_ROWS if limit is None or types or queues else min(limit, columns.MOST_ROWS)
     try:
         for source in inputs:
             with source:
-                file = file or columns.Columns(form, out)
                 options["packet_header_size"] = _size_of(packet_header_size, source)
-                for batch in columns.read_columns(source, offset, out.flush, **options):
+                for batch in columns.read_columns(source, offset, most, out.flush, **options):
                     rows = columns.wanted(batch, types, queues)[: None if limit is None else limit - written]
                     if rows["type"].null_count:
                         inputs.met_damage()
@@ -406,8 +407,7 @@ def _decode_columns(
                     if written == limit:
                         return inputs.code
     finally:
-        if file:
-            file.close()
+        file.close(even_if_empty=not inputs.code)
     return inputs.code
 
 
@@ -649,12 +649,14 @@ def _generate(
     """
     from phpmq.generate import write_capture  # noqa: PLC0415 (it takes a moment)
 
+    if ledger == "-" and output in (None, "-"):
+        raise click.UsageError("the capture and its ledger cannot both be standard output")
     if ledger and output and os.path.realpath(ledger) == os.path.realpath(output):
         raise click.UsageError(f"{output} cannot be the capture and its ledger at the same time")
     with (
         progress_bar(size, over_output=output not in (None, "-")) as bar,
         _output_to(output, Reading([], 0, bar)) as out,
-        open(ledger, "wb") if ledger else nullcontext() as lines,
+        nullcontext(sys.stdout.buffer if ledger else None) if ledger in (None, "-") else open(ledger, "wb") as lines,
     ):
         touches = write_capture(
             _Counted(out, bar), size, seed=seed, packet_header_size=int(packet_header_size), damages=damages
