@@ -84,3 +84,19 @@ def test_a_start_behind_the_end() -> None:
     assert list(Capture([FOO, FOO]).chunks(152)) == []
     with pytest.raises(ValueError, match="start is 153, behind the end at 152"):
         list(Capture([FOO, FOO]).chunks(153))
+
+
+def test_negative_offsets() -> None:
+    for source in (FOO, [FOO]):
+        with pytest.raises(ValueError, match="start must not be negative, but is -5"):
+            Capture(source).chunks(-5)
+    with pytest.raises(ValueError, match="offset must not be negative, but is -1"):
+        Capture(FOO).find_frame(-1)
+
+
+def test_chunks_that_are_not_bytes() -> None:
+    assert list(Capture([bytearray(FOO), memoryview(FOO)]).chunks()) == [FOO, FOO]
+    for chunk, text in (("text", "not str; open it in binary mode"), (None, "not NoneType")):
+        capture = Capture([FOO, chunk])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=text):
+            list(capture.chunks())

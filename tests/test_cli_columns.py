@@ -140,6 +140,12 @@ def test_some_messages(run: Run, tmp_path: Path, options: list[str], expected: l
     assert offsets(read("parquet", file)) == expected
 
 
+def test_no_messages(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "columns"
+    assert run("decode", "--format", "arrow", "--queue", "none", "-o", file, write(tmp_path / "data", HELLO)).code == 0
+    assert read("arrow", file).num_rows == 0
+
+
 def test_limits_are_for_all_inputs(run: Run, tmp_path: Path) -> None:
     paths = [write(tmp_path / name, FOO * 2) for name in "abc"]
     file = tmp_path / "columns"

@@ -157,3 +157,13 @@ def test_progress_of_a_large_file(tmp_path: Path) -> None:
     assert b"100%" in output
     assert path.stat().st_size >= 40_000_000
     assert in_terminal("generate", "--size", "1MB", "-o", path, streams=["stdout", "stderr"]) == (0, b"", "")
+
+
+def test_the_ledger_on_standard_output(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "capture"
+    code, output, errors = run("generate", "--damages", "3", "--ledger", "-", "-o", file)
+    assert (code, errors) == (0, "")
+    assert [sorted(json.loads(line)) for line in output.splitlines()] == [["kind", "message", "start", "stop"]] * 3
+    code, output, errors = run("generate", "--ledger", "-")
+    assert (code, output) == (2, b"")
+    assert "cannot both be standard output" in errors
