@@ -33,7 +33,7 @@ from columns import (
     row_size,
     same,
 )
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import Case, cases
 from wire import message_header, message_parts, message_wire, packet_header, parts
@@ -416,6 +416,7 @@ def test_damaged_streams(monkeypatch: pytest.MonkeyPatch, effort: int) -> None:
     def compare(drawn: list[Case], size: int, mode: str) -> None:
         monkeypatch.setattr("phpmq.arrow._RANGE_SIZE", size)
         data = b"".join(case.data for case in drawn)
+        assume(not data.startswith((b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd")))  # what is told to be compressed
         options = {"on_fault": mode, **drawn[0].options}
         same(read(data, threads=3, **options), expected(data, **options))
 
