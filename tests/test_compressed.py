@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 import sys
@@ -118,3 +119,15 @@ def test_zstd_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "backports", None)
     with pytest.raises(ImportError, match=r'pip install "phpmq\[capture\]"'):
         opened(COMPRESS["zstd"](b"x"))
+
+
+@pytest.mark.parametrize("size", [1, 10, 70_000, 3_000_000])
+@pytest.mark.parametrize("most", [1000, 1 << 20])
+def test_all_that_stands_before_a_wrong_checksum_of_gzip(size: int, most: int) -> None:
+    data = (NOISE * 30)[:size] if size < 1_000_000 else NOISE + bytes(size)
+    packed = gzip.compress(data)
+    raw = opened(packed[:-8] + bytes(4) + packed[-4:])
+    found, error = read_all(raw, most)
+    assert found == data
+    assert "incorrect data check" in error
+    assert read_all(raw) == (b"", error)

@@ -36,14 +36,38 @@ class _GzipDecompressor:
     def __init__(self) -> None:
         import zlib  # noqa: PLC0415
 
+        self._error = zlib.error
         self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        self._rest = b""
+        self._is_damaged = False
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._decompressor.decompress(self._decompressor.unconsumed_tail + data, max_length)
+        data, before = self._rest + data, self._decompressor.copy()
+        if not self._is_damaged:
+            try:
+                plain = self._decompressor.decompress(data, max_length)
+                self._rest = self._decompressor.unconsumed_tail
+                return plain
+            except self._error:
+                self._is_damaged, self._decompressor = True, before
+        # An error takes along what was decompressed in the same step, so go up to it in small ones.
+        plain = b""
+        for place in range(len(data)):
+            self._rest = data[place:]
+            try:
+                plain += self._decompressor.decompress(data[place : place + 1], max_length - len(plain))
+            except self._error:
+                if plain:
+                    break
+                raise
+            self._rest = self._decompressor.unconsumed_tail + data[place + 1 :]
+            if len(plain) == max_length:
+                break
+        return plain
 
     @property
     def needs_input(self) -> bool:
-        return not self._decompressor.unconsumed_tail
+        return not self._rest
 
     @property
     def eof(self) -> bool:
