@@ -563,3 +563,41 @@ def test_wrong_options(options: dict[str, Any]) -> None:
         for exact in (False, True):
             with pytest.raises(ValueError, match="size"):
                 capture.ranges(100, exact=exact, **options)
+
+
+def test_boundaries_from_a_place(tmp_path: Path) -> None:
+    size = len(FOO)
+    (tmp_path / "a").write_bytes(FOO * 4 + b"junk" + FOO * 2)
+    with Capture(tmp_path / "a") as capture:
+        assert list(capture.boundaries([0, 1, size, 3 * size + 1, 4 * size + 1])) == [
+            0,
+            size,
+            size,
+            4 * size,
+            4 * size + 4,
+        ]
+        assert list(capture.boundaries([2 * size, 4 * size + 3, 5 * size + 5], start=2 * size)) == [
+            2 * size,
+            4 * size + 4,
+        ]
+
+
+def test_an_end_before_the_end(tmp_path: Path, memory: Any) -> None:
+    data = FOO * 30_000
+    path = tmp_path / "a"
+    path.write_bytes(data)
+    memory.pipe("/captures/cut", data)
+    for source in (path, "memory://captures/cut", data):
+        for size in (0, 1, len(FOO) + 1, len(data) - 1, len(data), len(data) + 1):
+            with Capture(source) as capture:
+                capture.end_at(size)
+                assert capture.size == min(size, len(data))
+                assert b"".join(capture.chunks()) == data[:size]
+                assert b"".join(capture.chunks(min(size, 7))) == data[7:size]
+                whole = size // len(FOO) * len(FOO)
+                assert capture.find_frame(1) == (len(FOO) if whole > len(FOO) else min(size, len(data)))
+                capture.end_at(size + 5)
+                assert capture.size == min(size, len(data))
+    with Capture(gzip.compress(FOO)) as capture:
+        capture.end_at(5)
+        assert b"".join(capture.chunks()) == FOO

@@ -12,6 +12,7 @@ import io
 import mmap
 import os
 import stat
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -140,6 +141,13 @@ class Capture:
             if self._map is not None:
                 self._map.close()
 
+    def end_at(self, size: int) -> None:
+        """Show nothing behind so many bytes, where it is known how many there are, and there are more."""
+        if self.size is not None and self.size > size:
+            self.size = size
+            if self.data is not None:
+                self.data = self.data[:size]
+
     def chunks(self, start: int = 0) -> Iterator[Buffer]:
         """The bytes from an offset on, in chunks of any size.
 
@@ -151,7 +159,7 @@ class Capture:
         if self.data is not None:
             return (self.data[place : place + _CHUNK_SIZE] for place in range(start, len(self.data), _CHUNK_SIZE))
         if self.size is not None:
-            return _closing_chunks(self._open(), start)
+            return _closing_chunks(self._open(), start, self.size)
         if self._is_compressed:
             return _behind(start, _plain(_closing_chunks(self._open())))
         if self._once is None:
@@ -233,7 +241,7 @@ class Capture:
             return [Range(0, None)]
         options: dict[str, Any] = {"packet_header_size": packet_header_size, "max_frame_size": max_frame_size}
         cuts = range(size, self.size, size)
-        places = self._boundaries(cuts, options) if exact else self._guesses(cuts, options)
+        places = self.boundaries(cuts, **options) if exact else self._guesses(cuts, options)
         return [Range(start, stop) for start, stop in pairwise(sorted({0, *places, self.size}))]
 
     def _guesses(self, cuts: Sequence[int], options: dict[str, Any]) -> Iterator[int]:
@@ -243,16 +251,36 @@ class Capture:
                 place = self.find_frame(cut, **options)
                 yield place
 
-    def _boundaries(self, cuts: Sequence[int], options: dict[str, Any]) -> Iterator[int]:
-        """For each cut the first boundary at or behind it, up to the last one where a row begins."""
+    def boundaries(
+        self,
+        cuts: Sequence[int],
+        *,
+        start: int = 0,
+        packet_header_size: int = DEFAULT_PACKET_HEADER_SIZE,
+        max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
+    ) -> Iterator[int]:
+        """For each cut, in ascending order, the first place at or behind it where a frame or a damage begins.
+
+        Nothing is given for cuts behind the last of these places. A frame or a damage has to begin at ``start``.
+        """
         number = 0
         for _, _, [(_, [_, offsets])] in decode(
-            self, ["offset"], start=0, stop=None, on_fault="skip", max_rows=65536, max_bytes=_CHUNK_SIZE, **options
+            self,
+            ["offset"],
+            start=start,
+            stop=None,
+            on_fault="skip",
+            max_rows=65536,
+            max_bytes=_CHUNK_SIZE,
+            packet_header_size=packet_header_size,
+            max_frame_size=max_frame_size,
         ):
             boundaries = _numbers(offsets)
             while number < len(cuts) and cuts[number] <= boundaries[-1]:
                 yield boundaries[bisect_left(boundaries, cuts[number])]
                 number += 1
+            if number == len(cuts):
+                return
 
 
 def decode(
@@ -348,11 +376,16 @@ def _checked(chunks: Iterator[Any]) -> Iterator[Buffer]:
         yield chunk
 
 
-def _closing_chunks(file: Any, start: int = 0) -> Iterator[Buffer]:
+def _closing_chunks(file: Any, start: int = 0, stop: int = sys.maxsize) -> Iterator[Buffer]:
     with closing(file):
         if start:
             file.seek(start)
-        yield from _chunks_of(file)
+        for chunk in _chunks_of(file):
+            view = memoryview(chunk)[: stop - start]
+            yield view
+            start += len(view)
+            if start == stop:
+                return
 
 
 def _behind(start: int, chunks: Iterator[Buffer]) -> Iterator[Buffer]:
