@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from command import Result, Run
+    from pyspark.sql import SparkSession
 
 MODULES = {"python": "phpmq._codec_py", "cython": "phpmq._codec_c"}
 
@@ -95,3 +98,15 @@ def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[byt
         return Result(code, output, errors.decode())
 
     return run_main
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark for all tests of a run; it takes seconds to start."""
+    from phpmq.spark import local_session  # noqa: PLC0415 (other tests do not need it)
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    session = local_session(settings)
+    yield session
+    session.stop()
