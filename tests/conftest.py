@@ -52,6 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         callspec = getattr(item, "callspec", None)
         return callspec is None or callspec.params.get("codec", chosen[0]) in chosen
 
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))  # one process for all of them, and so one session
     dropped = [item for item in items if not is_chosen(item)]
     items[:] = [item for item in items if is_chosen(item)]
     config.hook.pytest_deselected(items=dropped)

@@ -231,6 +231,7 @@ def record_batches(names: Sequence[str], batches: Iterable[Batch]) -> Iterator[t
         # by way of a struct, which has its length also where it has no fields
         struct = pa.StructArray.from_buffers(fields, rows, [None], 0, children=arrays)
         yield end, pa.RecordBatch.from_struct_array(struct)
+        del columns, arrays, struct  # whose memory the next batch can have
 
 
 def schema_of(names: Sequence[str]) -> pa.Schema:

@@ -135,6 +135,7 @@ def read(
         with capture:
             for batch in _read(capture, piece, columns, options):
                 yield path, batch
+                del batch  # whose memory the next one can have
 
 
 def _read(capture: Capture, piece: Piece, columns: Sequence[str], options: dict[str, Any]) -> Iterator[pa.RecordBatch]:

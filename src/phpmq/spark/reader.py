@@ -78,6 +78,8 @@ class PieceReader(Shipped):
                 shown = path.encode("utf-8", "backslashreplace").decode()  # what is no Unicode is no text of Spark
                 values = {"path": pa.repeat(shown, len(rows)), **dict(zip(columns, rows.columns, strict=True))}
                 yield pa.RecordBatch.from_arrays([values[name] for name in self._names], schema=schema)
+                del values
+            del batch, rows  # whose memory the next ones can have
 
 
 def _check(schema: StructType) -> None:
