@@ -34,10 +34,10 @@ def test_the_examples_run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, 
 def test_the_guide_has_all_options_and_their_defaults() -> None:
     table = dict(re.findall(r"^\| `(\w+)` \| (\S+)? ?\|", GUIDE, re.MULTILINE))
     assert set(table) == set(READ)
-    units = {128 * 2**20: "128m", 64 * 2**20: "64m", 32 * 2**20: "32m", False: "false", None: ""}
+    units = {str(count * 2**20): f"{count}m" for count in (32, 64, 128)} | {"False": "false", "None": ""}
     for name, shown in table.items():
         default = OPTIONS[name][0]
         if name != "splitting":  # depends on what it is for
-            assert shown.strip("`") == units.get(default, str(default)), name
+            assert shown.strip("`") == units.get(str(default), str(default)), name
     for name in (*STREAM, *WRITE):
         assert f"`{name}`" in GUIDE

@@ -6,12 +6,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+import phpmq
+from phpmq.spark._pyspark import check
 from phpmq.spark.session import _check_java, _check_python, local_session, register
+from phpmq.spark.shipping import imported_there
+from phpmq.spark.source import PhpmqDataSource
 
 CAPTURE = Path(__file__).parent / "vectors" / "original_server_to_client.phpmq"
 
@@ -41,6 +46,17 @@ def test_without_pyspark() -> None:
 def test_with_an_old_pyspark(version: str) -> None:
     process = run(f"import pyspark; pyspark.__version__ = '{version}'; import phpmq.spark")
     assert last_line(process) == f"ImportError: phpmq.spark needs PySpark 4.2 or later, and this is {version}"
+
+
+def test_what_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, too."""
+    check()
+    monkeypatch.setattr("pyspark.__version__", "4.1.9.dev0")
+    with pytest.raises(ImportError, match=r"and this is 4\.1\.9\.dev0"):
+        check()
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(ImportError, match=r"phpmq\.spark takes"):
+        check()
 
 
 def java(directory: Path, version: str) -> str:
@@ -104,6 +120,24 @@ def test_a_session_that_there_is(spark: SparkSession) -> None:
     assert spark.read.format("phpmq").load(str(CAPTURE)).count() == 5
 
 
+def test_a_session_that_is_elsewhere() -> None:
+    """Spark Connect has no context, so nobody knows which Python it runs."""
+    registered: list[type] = []
+
+    class Remote:
+        dataSource = SimpleNamespace(register=registered.append)  # noqa: N815
+
+    remote: Any = Remote()
+    register(remote)
+    assert registered == [PhpmqDataSource]
+
+
+def test_what_is_imported_on_an_executor() -> None:
+    assert imported_there("phpmq", "decode")(bytes(phpmq.encode(phpmq.Consume("Foo", 5)))) == phpmq.Consume("Foo", 5)
+    with pytest.raises(ImportError, match=r"^the Python of this executor cannot import phpmq\.nothing \(No module"):
+        imported_there("phpmq.nothing", "decode")(b"")
+
+
 READ = """
 import sys
 from pyspark.sql import SparkSession
@@ -141,7 +175,6 @@ loads(base64.b64decode(sys.stdin.read()))
     from pyspark import cloudpickle  # noqa: PLC0415
 
     from phpmq.spark.reader import SCHEMA  # noqa: PLC0415
-    from phpmq.spark.source import PhpmqDataSource  # noqa: PLC0415
 
     source = PhpmqDataSource({"path": str(CAPTURE)})
     dumps: Any = cloudpickle.dumps

@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
 
 import phpmq
+from phpmq.capture import Capture
 from phpmq.generate import write_capture
 from phpmq.spark.reader import SCHEMA
 from phpmq.spark.source import PhpmqDataSource
-from phpmq.spark.stream import PhpmqStreamReader
+from phpmq.spark.stream import PhpmqStreamReader, _last_boundary
 
 FRAME = phpmq.encode(phpmq.Send("Foo", b"Hello World", 3600))
 SIZE = len(FRAME)
@@ -336,6 +337,41 @@ def test_packet_header_size(tmp_path: Path, packet_header_size: int) -> None:
 def test_a_growing_file_cannot_tell_its_packet_header_size(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a stream needs to be told packetHeaderSize"):
         reader_of(tmp_path, packetHeaderSize="auto")
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_file_that_vanishes_while_it_is_looked_at(tmp_path: Path, known: bool) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(FRAME)
+    (tmp_path / "b").write_bytes(FRAME)
+    query = Query(tmp_path)
+    if known:
+        assert len(query.rows()) == 2
+        path.write_bytes(3 * FRAME)
+    query.reader.prepareForTriggerAvailableNow()
+    path.unlink()
+    assert [Path(row["path"]).name for row in query.rows()] == ([] if known else ["b"])
+
+
+@pytest.mark.parametrize("tail", [1, 500, 5000])
+def test_guessing_looks_at_the_end_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: int) -> None:
+    """Where that has no frame, all of it is looked at."""
+    monkeypatch.setattr("phpmq.spark.stream._TAIL_SIZE", tail)
+    data, random, written = capture(200_000, damages=5), Random(2), 0
+    query, rows = Query(tmp_path, splitting="guessed", maxPartitionBytes="9000"), list[Row]()
+    while written < len(data):
+        with open(tmp_path / "a", "ab") as file:
+            written += file.write(data[written : written + random.randrange(1, 20_000)])
+        rows += query.rows()
+    right = expected(data, on_fault="skip").rows
+    assert without_path(rows) == [row for row in right if row["fault"] != "TRUNCATED"]
+
+
+def test_a_file_that_is_cut_while_it_is_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(FRAME + FRAME[:5])
+    with Capture(path) as opened:
+        assert _last_boundary(opened, 0, 1000, {"packet_header_size": 32, "max_frame_size": None}) == SIZE
 
 
 def test_the_checkpoint_of_another_version(tmp_path: Path) -> None:

@@ -191,6 +191,24 @@ def test_zstd_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         writer_to(tmp_path, compression="zstd")
 
 
+def test_a_file_system_that_renames(tmp_path: Path) -> None:
+    """What is a URL is left to fsspec, which here knows better than to copy."""
+    write_counts(f"local://{tmp_path}/out", range(5))
+    write_counts(f"local://{tmp_path}/out", range(5, 9))
+    assert read_counts(tmp_path / "out") == [*range(9)]
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = writer_to(tmp_path / "out")
+
+    def fail(*_: object, **__: object) -> None:
+        raise FileNotFoundError("no such device")
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.makedirs", fail)
+    with pytest.raises(FileNotFoundError, match="no such device"):
+        run_task(writer, 0, [counts(range(5))])
+
+
 def test_partitions_without_rows(path: str) -> None:
     writer = writer_to(path)
     none = counts([])

@@ -117,14 +117,18 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
         has_more = False
         for file in files:
             mark = marks.get(_key(file.path), _UNREAD)
-            self._verify(file, mark, start["looked"])
-            if mark.offset < file.size and room > 0 and files_left > 0:
+            try:
+                self._verify(file, mark, start["looked"])
+                if mark.offset == file.size or room <= 0 or files_left <= 0:
+                    continue
                 end = self._end(file, mark.offset, room, is_first=not has_more)
                 if end > mark.offset:
                     marks[_key(file.path)] = Mark(end, _checksum(file.path, end))
                     room -= end - mark.offset
                     files_left -= 1
                     has_more = True
+            except FileNotFoundError:
+                continue  # it is not there any more, so there is nothing to read
         if not has_more:
             return start  # as it is, so that Spark sees that there is nothing to do
         return _offset(max(file.modified for file in files), files, marks)
@@ -140,11 +144,7 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def _end(self, file: File, start: int, room: int, *, is_first: bool) -> int:
         """How far to read a file: ``room`` bytes, whole frames and damages; the first one in any case."""
-        try:
-            capture = Capture(file.path)
-        except FileNotFoundError:
-            return start  # it is not there any more, so there is nothing to read
-        with capture:
+        with Capture(file.path) as capture:
             if capture.size is None:
                 if start:
                     raise ValueError(f"{file.path} is compressed and has grown, which cannot be followed")
