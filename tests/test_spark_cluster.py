@@ -183,7 +183,8 @@ def test_executors_without_phpmq(
     assert outcome.result is None
     assert re.search(
         r"ImportError: the Python of this executor cannot import phpmq[.\w]* \(No module named 'phpmq'\):"
-        r" install phpmq\[spark\] on every machine, or send it with spark.sparkContext.addPyFile or --py-files",
+        r" install phpmq\[spark\] on every machine, or send it with --py-files or spark.sparkContext.addPyFile,"
+        r" and call phpmq.spark.register\(spark\) then",
         outcome.errors,
     ), outcome.errors
 
@@ -194,6 +195,8 @@ def test_the_pure_package_as_a_file(master: str, source: Path, tmp_path: Path, w
         for module in SOURCE.glob("phpmq/**/*.py"):
             file.write(module, module.relative_to(SOURCE))
     code = """
+from phpmq.spark import register
+register(spark)
 frame = spark.read.format("phpmq").load(source)
 backends = frame.rdd.map(lambda row: __import__("phpmq").BACKEND).distinct().collect()
 print(json.dumps([frame.count(), backends]))

@@ -191,5 +191,6 @@ loads(base64.b64decode(sys.stdin.read()))
             "ImportError: the Python of this executor cannot import phpmq.spark.shipping"
         )
         assert last_line(process).endswith(
-            ": install phpmq[spark] on every machine, or send it with spark.sparkContext.addPyFile or --py-files"
+            ": install phpmq[spark] on every machine, or send it with --py-files or spark.sparkContext.addPyFile,"
+            " and call phpmq.spark.register(spark) then"
         )

@@ -22,7 +22,7 @@ def imported_there(module: str, name: str) -> Callable[..., Any]:
         except ImportError as error:
             raise ImportError(
                 f"the Python of this executor cannot import {module} ({error}): install phpmq[spark] on every machine,"
-                " or send it with spark.sparkContext.addPyFile or --py-files"
+                " or send it with --py-files or spark.sparkContext.addPyFile, and call phpmq.spark.register(spark) then"
             ) from None
         return function(*args)
 
