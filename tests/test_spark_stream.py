@@ -209,6 +209,15 @@ def test_available_now_ends_with_what_was_there_at_the_start(tmp_path: Path) -> 
     assert len(query.rows()) == 8
 
 
+def test_available_now_ends_where_nothing_was_at_the_start(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.reader.prepareForTriggerAvailableNow()
+    (tmp_path / "a").write_bytes(FRAME)
+    assert query.rows() == []
+    query.start()
+    assert len(query.rows()) == 1
+
+
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_truncated_file_is_an_error(tmp_path: Path, finished: bool) -> None:
     path = tmp_path / "a"

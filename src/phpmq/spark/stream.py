@@ -112,7 +112,8 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
         is_limited = not isinstance(limit, ReadAllAvailable)
         room = (is_limited and self._options["maxBytesPerTrigger"]) or sys.maxsize
         files_left = (is_limited and self._options["maxFilesPerTrigger"]) or sys.maxsize
-        self._listed = files = sorted(self._snapshot or self._files(), key=lambda file: file.modified)
+        listed = self._files() if self._snapshot is None else self._snapshot
+        self._listed = files = sorted(listed, key=lambda file: file.modified)
         marks = _marks(start)
         has_more = False
         for file in files:
