@@ -12,21 +12,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
 
+from phpmq import arrow
 from phpmq.records import COLUMNS
 from phpmq.spark.files import File, list_files
 from phpmq.spark.options import DROPMALFORMED
 from phpmq.spark.ranges import Piece, read
 from phpmq.spark.shipping import Shipped
 
-_TYPES: Final[Mapping[str, DataType]] = {"int64": LongType(), "string": StringType(), "binary": BinaryType()}
-
 #: All columns: the file that a row is from, and those of `phpmq.arrow.SCHEMA`.
-SCHEMA: Final = StructType(
-    [StructField("path", StringType()), *(StructField(name, _TYPES[kind]) for name, kind in COLUMNS.items())]
-)
-_ARROW_TYPES: Final = {"path": pa.string()} | {name: getattr(pa, kind)() for name, kind in COLUMNS.items()}
+SCHEMA: Final = StructType([StructField("path", StringType()), *from_arrow_schema(arrow.SCHEMA).fields])
 _NEVER_NULL: Final = ("path", "offset", "size")
 
 
@@ -48,8 +45,7 @@ class PieceReader(Shipped):
         _check(schema)
         self._paths = paths
         self._options = options
-        self._names = schema.names
-        self._nullable = [field.nullable for field in schema.fields]
+        self._schema = schema
 
     def _files(self) -> list[File]:
         files = list_files(
@@ -62,12 +58,10 @@ class PieceReader(Shipped):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share) or partition.value is None  # None is what Spark makes of an empty list
-        schema = pa.schema(
-            [pa.field(name, _ARROW_TYPES[name], null) for name, null in zip(self._names, self._nullable, strict=True)]
-        )
+        schema = to_arrow_schema(self._schema, timezone="UTC")
         conditions = [(name, values) for name, values in self._options["filters"] if name != "path"]
         filters = [pc.field(name).isin(pa.array(values, pa.string())) for name, values in conditions]
-        needed = {*self._names, *(name for name, _ in conditions)}
+        needed = {*schema.names, *(name for name, _ in conditions)}
         if self._options["mode"] == DROPMALFORMED:
             filters.append(pc.field("type").is_valid())
             needed.add("type")
@@ -77,7 +71,7 @@ class PieceReader(Shipped):
             if len(rows):
                 shown = path.encode("utf-8", "backslashreplace").decode()  # what is no Unicode is no text of Spark
                 values = {"path": pa.repeat(shown, len(rows)), **dict(zip(columns, rows.columns, strict=True))}
-                yield pa.RecordBatch.from_arrays([values[name] for name in self._names], schema=schema)
+                yield pa.RecordBatch.from_arrays([values[name] for name in schema.names], schema=schema)
                 del values
             del batch, rows  # whose memory the next ones can have
 
