@@ -87,14 +87,24 @@ def _bzip2() -> tuple[Callable[[], Any], type[Exception]]:
     return bz2.BZ2Decompressor, OSError
 
 
-def _zstd() -> tuple[Callable[[], Any], type[Exception]]:
+def zstd_module(what_for: str) -> Any:
+    """The standard library's module for zstd, or the package that has it for older Pythons.
+
+    Raises:
+        ImportError: it is missing; the text says what it is needed for.
+    """
     if sys.version_info >= (3, 14):
         from compression import zstd  # noqa: PLC0415
     else:
         try:
             from backports import zstd  # noqa: PLC0415
         except ImportError:
-            raise ImportError('this is zstd data, and to read it takes: pip install "phpmq[capture]"') from None
+            raise ImportError(f'{what_for} takes: pip install "phpmq[capture]"') from None
+    return zstd
+
+
+def _zstd() -> tuple[Callable[[], Any], type[Exception]]:
+    zstd = zstd_module("this is zstd data, and to read it")
     return zstd.ZstdDecompressor, zstd.ZstdError
 
 

@@ -11,7 +11,6 @@ import bz2
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from phpmq._compressed import zstd_module
 from phpmq.arrow import SCHEMA, encode_batch
 from phpmq.spark.files import locate
 from phpmq.spark.shipping import Shipped
@@ -302,14 +302,7 @@ def _home(job: str) -> str:
 
 
 def _zstd() -> Callable[[Any], AbstractContextManager[Any]]:
-    if sys.version_info >= (3, 14):
-        from compression import zstd  # noqa: PLC0415
-    else:
-        try:
-            from backports import zstd  # noqa: PLC0415
-        except ImportError:
-            raise ImportError('to write zstd takes: pip install "phpmq[capture]"') from None
-    return partial(zstd.ZstdFile, mode="wb")
+    return partial(zstd_module("to write zstd").ZstdFile, mode="wb")
 
 
 #: For each compression the end of a file's name, and what gives something that compresses into a file.
