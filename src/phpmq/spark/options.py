@@ -61,17 +61,22 @@ def _conditions(text: str) -> list[tuple[str, list[str]]]:
     """Columns and the values that they may have."""
     try:
         told = json.loads(text)
-        conditions = [(column, {"=": [value], "in": value}[operator]) for column, operator, value in told]
-        texts = [text for column, values in conditions for text in (column, *values)]
-        are_lists = all(isinstance(value, list) for value in (told, *(values for _, values in conditions)))
-        if not are_lists or not all(isinstance(text, str) for text in texts) or {*dict(conditions)} - {*_FILTERED}:
+        if not isinstance(told, list):
             raise ValueError
+        return [_condition(*condition) for condition in told]
     except (ValueError, TypeError, KeyError):
         raise ValueError(
             'a list in JSON like [["queue", "=", "Foo"], ["type", "in", ["send", "dispatch"]]],'
             f" with the columns {', '.join(_FILTERED)}"
         ) from None
-    return conditions
+
+
+def _condition(column: str, operator: str, value: Any) -> tuple[str, list[str]]:
+    values = {"=": [value], "in": value}[operator]
+    are_texts = isinstance(values, list) and all(isinstance(text, str) for text in values)
+    if column not in _FILTERED or not are_texts:
+        raise ValueError
+    return column, values
 
 
 #: What each option is by default, and what reads its value or says what it has to be.
