@@ -44,6 +44,12 @@ def list_files(paths: Iterable[str], *, recursive: bool, name_filter: str | None
     return [file for path in paths for file in _Place(path).files(recursive, name_filter)]
 
 
+def check_paths(paths: Iterable[str]) -> None:
+    """See whether paths mean anything, without a look at what directories hold. It raises what `list_files` does."""
+    for path in paths:
+        _Place(path).roots()
+
+
 def read_head(path: str, size: int) -> bytes:
     """The first bytes of a file as it is."""
     system, name, _ = locate(path)
@@ -75,7 +81,8 @@ class _Place:
         self._system, self._path, self._is_local = locate(path)
         self._told = self._path if self._is_local else path
 
-    def files(self, recursive: bool, name_filter: str | None) -> list[File]:
+    def roots(self) -> list[dict[str, Any]]:
+        """The files and directories that the path means."""
         self._system.invalidate_cache()
         if self._system.exists(self._path):
             found = [_followed(self._system.info(self._path))]
@@ -84,10 +91,13 @@ class _Place:
             found = list({info["name"]: info for info in matches}.values())
         if not found:
             raise FileNotFoundError(f"path does not exist: {self._told}")
+        return found
+
+    def files(self, recursive: bool, name_filter: str | None) -> list[File]:
         name_filters = _alternatives(name_filter or "*")
         files = [
             File(self._name(info), int(info["size"]), _time(info))
-            for root in found
+            for root in self.roots()
             for info in (self._within(root["name"], recursive) if root["type"] == "directory" else [root])
             if info["type"] == "file" and any(map(partial(fnmatchcase, _base(info)), name_filters))
         ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from phpmq.spark.files import check_paths
 from phpmq.spark.options import OPTIONS, READ, STREAM, WRITE, parse_options
 from phpmq.spark.ranges import Extent, plan
 from phpmq.spark.reader import SCHEMA, PieceReader, Share, paths_of
@@ -24,8 +25,8 @@ class PhpmqDataSource(Shipped, DataSource):
 
     def schema(self) -> StructType:
         # load() calls this, unless it is told a schema; nothing is earlier to tell a mistake.
-        options = parse_options(self.options, OPTIONS, "the data source phpmq")
-        PieceReader(paths_of(self.options), SCHEMA, options)._files()
+        parse_options(self.options, OPTIONS, "the data source phpmq")
+        check_paths(paths_of(self.options))
         return SCHEMA
 
     def reader(self, schema: StructType) -> PhpmqReader:
