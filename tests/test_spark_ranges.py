@@ -25,6 +25,7 @@ from columns import (
     BAD_ID,
     BAD_QUEUE,
     BROKEN,
+    COLUMNS,
     FOO,
     FORMS,
     HELLO,
@@ -55,20 +56,7 @@ from phpmq.spark.reader import SCHEMA
 from phpmq.spark.source import PhpmqDataSource
 
 MIB = 2**20
-NAMES = (
-    "path",
-    "offset",
-    "size",
-    "type",
-    "queue",
-    "content",
-    "message_id",
-    "ttl",
-    "count",
-    "fault",
-    "fault_offset",
-    "raw",
-)
+NAMES = ("path", *COLUMNS)
 TYPES: dict[str, DataType] = dict.fromkeys(NAMES, LongType()) | {
     **dict.fromkeys(("path", "type", "queue", "message_id", "fault"), StringType()),
     **dict.fromkeys(("content", "raw"), BinaryType()),
