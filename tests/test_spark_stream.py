@@ -433,7 +433,7 @@ def test_a_query_follows_a_file(spark: SparkSession, tmp_path: Path) -> None:
         assert [row.offset for row in spark.table("followed").collect()] == [0, SIZE, 2 * SIZE, 3 * SIZE]
         path.write_bytes(FRAME)
         # The query looks all the time, so it may have the size from before and the bytes from after.
-        with pytest.raises(Exception, match="was (truncated or )?replaced"):
+        with pytest.raises(Exception, match=r"was (truncated or )?replaced"):
             query.processAllAvailable()
     finally:
         query.stop()
