@@ -35,6 +35,7 @@ DEFAULTS = {
     "pathGlobFilter": None,
     "ignoreMissingFiles": False,
 }
+FLAGS = ("recursiveFileLookup", "ignoreMissingFiles", "filesAreComplete", "rememberMissingFiles")
 
 #: Right values of every option, and what they mean.
 RIGHT: tuple[tuple[str, str, Any], ...] = (
@@ -55,8 +56,8 @@ RIGHT: tuple[tuple[str, str, Any], ...] = (
     ("maxBatchBytes", "1", 1),
     ("maxBatchBytes", "2047m", 2047 * 2**20),
     *(("splitting", text, text.lower()) for text in ("guessed", "exact", "none", "EXACT")),
-    *((name, text, True) for name in ("recursiveFileLookup", "ignoreMissingFiles") for text in ("true", "TRUE")),
-    *((name, "False", False) for name in ("recursiveFileLookup", "ignoreMissingFiles")),
+    *((name, text, True) for name in FLAGS for text in ("true", "TRUE")),
+    *((name, "False", False) for name in FLAGS),
     ("filters", "[]", []),
     ("filters", '[["queue", "=", "Foo"]]', [("queue", ["Foo"])]),
     ("filters", '[["type", "in", ["send", ""]], ["path", "=", "x"]]', [("type", ["send", ""]), ("path", ["x"])]),
@@ -82,11 +83,7 @@ WRONG: tuple[tuple[str, str, str], ...] = (
         for text in (*SIZES, "2147483648", "2g")
     ),
     *(("splitting", text, "one of guessed, exact, none") for text in ("", "auto", "true", "guess")),
-    *(
-        (name, text, "one of true, false")
-        for name in ("recursiveFileLookup", "ignoreMissingFiles")
-        for text in ("", "yes", "1", "0", "t", "None")
-    ),
+    *((name, text, "one of true, false") for name in FLAGS for text in ("", "yes", "1", "0", "t", "None")),
     *(
         ("filters", text, "a list in JSON like")
         for text in (

@@ -21,7 +21,7 @@ from phpmq.capture import Capture
 from phpmq.generate import write_capture
 from phpmq.spark.reader import SCHEMA
 from phpmq.spark.source import PhpmqDataSource
-from phpmq.spark.stream import PhpmqStreamReader, _last_boundary
+from phpmq.spark.stream import PhpmqStreamReader, _last_boundary, unread
 
 FRAME = phpmq.encode(phpmq.Send("Foo", b"Hello World", 3600))
 SIZE = len(FRAME)
@@ -294,7 +294,103 @@ def test_many_finished_files_make_a_small_offset(tmp_path: Path) -> None:
     query = Query(tmp_path)
     assert len(query.rows()) == 1001
     assert query.offset["unfinished"].keys() == {str(tmp_path / "open")}
-    assert len(json.dumps(query.offset)) < 1001 * 28 + 300
+    assert len(query.offset["taken"]) == 1001
+    (tmp_path / "one more").write_bytes(FRAME)
+    assert len(query.rows()) == 1
+    assert len(json.dumps(query.offset)) < 1002 * 28 + 400
+
+
+def test_complete_files_are_read_to_their_ends(tmp_path: Path) -> None:
+    data = capture(100_000, damages=4)[:-1]
+    (tmp_path / "a").write_bytes(data)
+    (tmp_path / "b").write_bytes(b"junk")
+    waiting = Query(tmp_path)
+    rows = waiting.rows()
+    right = expected(data, on_fault="skip").rows
+    assert without_path(rows) == right[:-1]
+    # Those that have waited are taken, too, by who says so later.
+    waiting.options["filesAreComplete"] = "true"
+    waiting.start()
+    rest = waiting.rows()
+    assert {row["path"]: row["fault"] for row in rest} == {
+        str(tmp_path / "a"): "TRUNCATED",
+        str(tmp_path / "b"): "NOT_A_MESSAGE",
+    }
+    limited = Query(tmp_path, filesAreComplete="true", maxBytesPerTrigger="10000", maxPartitionBytes="3000")
+    found = [row for row in limited.rows() if row["path"] == str(tmp_path / "a")]
+    assert without_path(found) == right
+
+
+def test_a_batch_of_complete_files_is_the_same_when_they_have_grown(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(FRAME + FRAME[:5])
+    reader = reader_of(tmp_path, filesAreComplete="true")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    right = rows_between(reader, start, end)
+    assert [row["fault"] for row in right] == [None, "TRUNCATED"]
+    with (tmp_path / "a").open("ab") as file:
+        file.write(FRAME[5:])
+    assert rows_between(reader_of(tmp_path, filesAreComplete="true"), start, end) == right
+
+
+def test_what_is_left_is_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(2 * FRAME + FRAME[:5])
+    (tmp_path / "b").write_bytes(FRAME[:5])
+    (tmp_path / "c").write_bytes(FRAME)
+    query = Query(tmp_path)
+    assert len(query.rows()) == 3
+    query.start()
+    with monkeypatch.context() as patch:
+        patch.setattr("phpmq.spark.stream.Capture", None)
+        patch.setattr("phpmq.spark.stream.read_head", None)
+        assert query.rows() == []
+    with (tmp_path / "b").open("ab") as file:
+        file.write(FRAME[5:])
+    assert len(query.rows()) == 1
+    # What has the same size may be another file all the same.
+    (tmp_path / "a").write_bytes(bytes(2 * SIZE + 5))
+    os.utime(tmp_path / "a", (2**32, 2**32))
+    with pytest.raises(ValueError, match="a was replaced"):
+        query.batch()
+
+
+@pytest.mark.parametrize("size", [SIZE, 2 * SIZE, 2 * SIZE + 5])
+def test_missing_files_are_remembered(tmp_path: Path, size: int) -> None:
+    data = 3 * FRAME
+    (tmp_path / "a").write_bytes(data[:size])
+    (tmp_path / "b").write_bytes(FRAME)
+    query = Query(tmp_path, rememberMissingFiles="true")
+    assert len(query.rows()) == 1 + size // SIZE
+    (tmp_path / "a").rename(tmp_path.parent / "elsewhere")
+    (tmp_path / "c").write_bytes(FRAME)
+    assert len(query.rows()) == 1
+    (tmp_path.parent / "elsewhere").rename(tmp_path / "a")
+    assert query.rows() == []
+    (tmp_path / "a").write_bytes(data)
+    assert [row["offset"] for row in query.rows()] == [
+        place for place in (SIZE, 2 * SIZE) if place >= size // SIZE * SIZE
+    ]
+
+
+def test_a_batch_is_the_same_whatever_is_listed_later(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_bytes(2 * FRAME)
+    reader = reader_of(tmp_path / "one")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    right = rows_between(reader, start, end)
+    assert len(right) == 2
+    assert rows_between(reader_of(tmp_path / "two"), start, end) == right
+
+
+def test_what_is_unread(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(2 * FRAME + FRAME[:5])
+    (tmp_path / "b").write_bytes(FRAME)
+    query = Query(tmp_path)
+    query.rows()
+    (tmp_path / "c").write_bytes(FRAME)
+    assert unread(query.offset, query.reader._files()) == {str(tmp_path / "a"): 5, str(tmp_path / "c"): SIZE}
 
 
 def test_sizes_beyond_what_a_float_can_count() -> None:
@@ -303,7 +399,7 @@ def test_sizes_beyond_what_a_float_can_count() -> None:
 
     files = [File("a", 2**60 + 1, 0), File("b", 2**61, 0)]
     marks = {_key("a"): Mark(2**60 + 1, 2**32 - 1), _key("b"): Mark(2**59 + 1, 0)}
-    assert _marks(json.loads(json.dumps(_offset(0, files, marks)))) == marks
+    assert _marks(json.loads(json.dumps(_offset(0, files, marks, {}, [])))) == marks
 
 
 @pytest.mark.parametrize("ignored", [False, True])

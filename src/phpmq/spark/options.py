@@ -93,13 +93,17 @@ OPTIONS: Final[Mapping[str, tuple[Any, Callable[[str], Any]]]] = {
     "ignoreMissingFiles": (False, _flag),
     "maxBytesPerTrigger": (None, _size()),
     "maxFilesPerTrigger": (None, _count(_MOST, f"a number of files from 1 to {_MOST}", {"": 1})),
+    "filesAreComplete": (False, _flag),
+    "rememberMissingFiles": (False, _flag),
     "compression": ("none", _one_of("none", "gzip", "bzip2", "zstd")),
 }
 
 _FILES: Final = ("recursiveFileLookup", "pathGlobFilter", "ignoreMissingFiles")
 _FRAMES: Final = ("mode", "packetHeaderSize", "maxFrameSize")
 READ: Final = (*_FRAMES, "maxPartitionBytes", "maxBatchBytes", "splitting", "filters", *_FILES)
-STREAM: Final = (*READ, "maxBytesPerTrigger", "maxFilesPerTrigger")
+_PROGRESS: Final = ("maxBytesPerTrigger", "maxFilesPerTrigger", "filesAreComplete")
+STREAM: Final = (*READ, *_PROGRESS, "rememberMissingFiles")
+INGEST: Final = (*_FRAMES[1:], "maxPartitionBytes", "maxBatchBytes", "splitting", *_FILES, *_PROGRESS)
 WRITE: Final = ("packetHeaderSize", "compression")
 FUNCTION: Final = _FRAMES
 

@@ -69,8 +69,7 @@ class PieceReader(Shipped):
         for path, batch in read(getattr(partition, "pieces", ()), columns, self._options):
             rows = batch.filter(reduce(and_, filters)) if filters else batch
             if len(rows):
-                shown = path.encode("utf-8", "backslashreplace").decode()  # what is no Unicode is no text of Spark
-                values = {"path": pa.repeat(shown, len(rows)), **dict(zip(columns, rows.columns, strict=True))}
+                values = {"path": pa.repeat(shown(path), len(rows)), **dict(zip(columns, rows.columns, strict=True))}
                 yield pa.RecordBatch.from_arrays([values[name] for name in schema.names], schema=schema)
                 del values
             del batch, rows  # whose memory the next ones can have
@@ -88,6 +87,11 @@ def _check(schema: StructType) -> None:
             )
         if not field.nullable and field.name not in _NEVER_NULL:
             raise ValueError(f"the column {field.name!r} can be NULL")
+
+
+def shown(path: str) -> str:
+    """A path as Spark can have it: what is no Unicode is no text of Spark."""
+    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -18,6 +19,8 @@ from phpmq.spark.writer import PhpmqWriter
 
 class PhpmqDataSource(Shipped, DataSource):
     """Captures as DataFrames: ``spark.read.format("phpmq")``, ``readStream`` and ``write``."""
+
+    _stream_reader: ClassVar = PhpmqStreamReader
 
     @classmethod
     def name(cls) -> str:
@@ -40,7 +43,7 @@ class PhpmqDataSource(Shipped, DataSource):
             raise ValueError("a stream needs to be told packetHeaderSize: files that grow do not show it")
         # A wrong guess would stay in the checkpoint.
         options["splitting"] = options["splitting"] or "exact"
-        return PhpmqStreamReader(paths_of(self.options), schema, options)
+        return self._stream_reader(paths_of(self.options), schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> PhpmqWriter:
         options = parse_options(self.options, WRITE, "writing phpmq")

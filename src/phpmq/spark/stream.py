@@ -40,10 +40,14 @@ _TAIL_SIZE: Final = 64 * 1024 * 1024
 
 
 class Mark(NamedTuple):
-    """How far a file was read, in bytes, and the checksum of its head up to there."""
+    """How far a file was read, in bytes, and the checksum of its head up to there.
+
+    ``seen`` is its size when there was no more whole frame in it, if it was not read to its end.
+    """
 
     offset: int
     head: int
+    seen: int = 0
 
 
 _UNREAD: Final = Mark(0, 0)
@@ -54,22 +58,26 @@ def _key(path: str) -> bytes:
     return blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
-def _offset(looked: float, files: Iterable[File], marks: Marks) -> dict[str, Any]:
+def _offset(looked: float, files: Iterable[File], marks: Marks, missing: Marks, taken: list[str]) -> dict[str, Any]:
     """An offset as Spark keeps it.
 
     Files that are not read to their end stand in it by their paths. Of all others, which become ever more, it has 27
-    characters each.
+    characters each, and of those that are missing. ``taken`` are those of which there is more than in the offset
+    before, so that a batch is the same when it is read again, whatever is listed by then.
     """
     unfinished, finished = {}, b""
     for file in files:
         mark = marks.get(key := _key(file.path), _UNREAD)
         if mark.offset == file.size:
-            finished += _FINISHED.pack(key, *mark)
-        elif mark.offset:
+            finished += _FINISHED.pack(key, mark.offset, mark.head)
+        elif mark.offset or mark.seen:
             unfinished[file.path] = list(mark)
+    for key, mark in missing.items():
+        finished += _FINISHED.pack(key, mark.offset, mark.head)
     return {
         "version": _VERSION,
         "looked": looked,
+        "taken": taken,
         "unfinished": unfinished,
         "finished": base64.b64encode(finished).decode(),
     }
@@ -88,10 +96,9 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
     """Follows files that grow and that come."""
 
     _snapshot: list[File] | None = None
-    _listed: list[File] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return _offset(0, [], {})
+        return _offset(0, [], {}, {}, [])
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if limit := self._options["maxBytesPerTrigger"]:
@@ -113,33 +120,42 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
         room = (is_limited and self._options["maxBytesPerTrigger"]) or sys.maxsize
         files_left = (is_limited and self._options["maxFilesPerTrigger"]) or sys.maxsize
         listed = self._files() if self._snapshot is None else self._snapshot
-        self._listed = files = sorted(listed, key=lambda file: file.modified)
+        files = sorted(listed, key=lambda file: file.modified)
         marks = _marks(start)
-        has_more = False
+        taken: list[str] = []
         for file in files:
             mark = marks.get(_key(file.path), _UNREAD)
             try:
                 self._verify(file, mark, start["looked"])
-                if mark.offset == file.size or room <= 0 or files_left <= 0:
+                if not self._has_more(file, mark, start["looked"]) or room <= 0 or files_left <= 0:
                     continue
-                end = self._end(file, mark.offset, room, is_first=not has_more)
+                seen = file.size if file.size - mark.offset <= room else 0
+                end = self._end(file, mark.offset, room, is_first=not taken)
+                marks[_key(file.path)] = mark._replace(seen=seen)
                 if end > mark.offset:
-                    marks[_key(file.path)] = Mark(end, _checksum(file.path, end))
+                    marks[_key(file.path)] = Mark(end, _checksum(file.path, end), seen)
                     room -= end - mark.offset
                     files_left -= 1
-                    has_more = True
+                    taken.append(file.path)
             except FileNotFoundError:
                 continue  # it is not there any more, so there is nothing to read
-        if not has_more:
+        if not taken:
             return start  # as it is, so that Spark sees that there is nothing to do
-        return _offset(max(file.modified for file in files), files, marks)
+        missing = dict(marks) if self._options["rememberMissingFiles"] else {}
+        for file in files:
+            missing.pop(_key(file.path), None)
+        return _offset(max(start["looked"], *(file.modified for file in files)), files, marks, missing, taken)
+
+    def _has_more(self, file: File, mark: Mark, looked: float) -> bool:
+        is_seen = file.size == mark.seen and file.modified <= looked
+        return file.size > mark.offset and (not is_seen or self._options["filesAreComplete"])
 
     def _verify(self, file: File, mark: Mark, looked: float) -> None:
         if file.size < mark.offset:
             raise ValueError(
                 f"{file.path} was truncated or replaced: {mark.offset} bytes were read, and it has {file.size} now"
             )
-        changed = mark.offset < file.size or file.modified > looked
+        changed = self._has_more(file, mark, looked) or file.modified > looked
         if mark.offset and changed and _checksum(file.path, mark.offset) != mark.head:
             raise ValueError(f"{file.path} was replaced: it begins in another way than the file that was read")
 
@@ -152,6 +168,8 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
                 return file.size
             how = framing(capture, self._options)
             limit = min(file.size, start + room)
+            if limit == file.size and self._options["filesAreComplete"]:
+                return limit
             if self._options["splitting"] == "guessed" and limit - start > _TAIL_SIZE:
                 guess = capture.find_frame(limit - _TAIL_SIZE, **how)
                 if guess < limit and (end := _last_boundary(capture, guess, limit, how)) > guess:
@@ -165,15 +183,18 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = _marks(start), _marks(end)
-        extents, missing = [], {key for key, mark in after.items() if before.get(key) != mark}
-        for file in self._listed or self._files():
-            key = _key(file.path)
-            if key in missing:
-                missing.remove(key)
-                extents.append(Extent(file.path, before.get(key, _UNREAD).offset, after[key].offset, False))
-        if missing and not self._options["ignoreMissingFiles"]:
-            raise FileNotFoundError(f"{len(missing)} of the files have vanished that were listed to be read")
+        extents = []
+        for path in end["taken"]:
+            part = before.get(_key(path), _UNREAD).offset, after[_key(path)].offset
+            extents.append(Extent(path, *part, is_open=self._options["filesAreComplete"]))
         return [Share(pieces) for pieces in plan(extents, self._options)]
+
+
+def unread(offset: dict[str, Any], files: Iterable[File]) -> dict[str, int]:
+    """How many bytes of each file are not read at an offset, where there are some."""
+    marks = _marks(offset)
+    left = {file.path: file.size - marks.get(_key(file.path), _UNREAD).offset for file in files}
+    return {path: size for path, size in left.items() if size}
 
 
 def _checksum(path: str, offset: int) -> int:

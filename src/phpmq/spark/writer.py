@@ -22,7 +22,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from fsspec import AbstractFileSystem
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -30,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from phpmq._compressed import zstd_module
 from phpmq.arrow import SCHEMA, encode_batch
-from phpmq.spark.files import locate
+from phpmq.spark.directory import Directory
 from phpmq.spark.shipping import Shipped
 
 _TEMPORARY: Final = "_temporary"
@@ -141,35 +140,8 @@ class PhpmqWriter(Shipped, DataSourceArrowWriter):
             directory.discard(self._job)
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """Something in a directory."""
-
-    name: str
-    size: int
-    is_directory: bool
-
-
-class _Directory:
+class _Directory(Directory):
     """The directory that is written to. Names are relative to it; those of directories end with a slash."""
-
-    def __init__(self, path: str) -> None:
-        self._system, self._root, self._is_local = locate(path)
-        self.path = self._root if self._is_local else path
-
-    def entries(self, name: str) -> list[_Entry]:
-        """What a directory has in it: nothing if there is no such directory."""
-        directory = self._in(name)
-        self._system.invalidate_cache()
-        try:
-            infos = self._system.ls(directory, detail=True)
-        except FileNotFoundError:
-            return []
-        return [
-            _Entry(info["name"].rstrip("/").rpartition("/")[2], info["size"], info["type"] == "directory")
-            for info in infos
-            if info["name"].rstrip("/") != directory  # some stores have a directory in itself
-        ]
 
     def visible(self, parent: str = "") -> list[str]:
         """The files that are not hidden, each directory behind what it holds; and before all the mark of success."""
@@ -190,21 +162,21 @@ class _Directory:
         """Make the directory of a job."""
         for is_last in (False, True):
             try:
-                self._system.makedirs(self._in(_home(job)), exist_ok=True)
+                self.system.makedirs(self.at(_home(job)), exist_ok=True)
             except FileNotFoundError:  # another job has ended, and removed the directory of the jobs
                 if is_last:
                     raise
 
     def write(self, name: str, chunks: Iterable[bytes], compression: str = "none") -> int:
         """Write a file, and give its size when it is safe on the disk."""
-        with self._system.open(self._in(name), "wb") as file:
+        with self.system.open(self.at(name), "wb") as file:
             with _COMPRESSIONS[compression][1]()(file) as packed:
                 for chunk in chunks:
                     packed.write(chunk)
-            if self._is_local:
+            if self.is_local:
                 file.flush()
                 os.fsync(file.fileno())
-        size: int = self._system.size(self._in(name))
+        size: int = self.system.size(self.at(name))
         return size
 
     def note(self, job: str, journal: dict[str, Any]) -> None:
@@ -212,50 +184,50 @@ class _Directory:
         name = f"{_home(job)}/{_JOURNAL}"
         self.make(job)
         self.write(f"{name}.new", [json.dumps(journal).encode()])
-        self._rename(f"{name}.new", name)
+        self.rename(f"{name}.new", name)
 
     def has_journal(self, job: str) -> bool:
         return any(entry.name == _JOURNAL for entry in self.entries(_home(job)))
 
     def finish(self, job: str, journal: dict[str, Any]) -> None:
         """Do what a journal says, as far as it is not done. Another process may be doing so, too."""
-        self._sync(_home(job), _TEMPORARY, "")
+        self.sync(_home(job), _TEMPORARY, "")
         for name in journal["delete"]:
             if name.endswith("/"):
                 with suppress(OSError):  # it has something hidden, or only files have names there
-                    self._system.rmdir(self._in(name[:-1]))
+                    self.system.rmdir(self.at(name[:-1]))
             else:
                 with suppress(FileNotFoundError):
-                    self._system.rm_file(self._in(name))
+                    self.system.rm_file(self.at(name))
         staged = {entry.name for entry in self.entries(_home(job))}
         for source, target in journal["rename"].items():
             if source not in staged:  # it was done before
                 continue
             try:
-                self._rename(f"{_home(job)}/{source}", target)
+                self.rename(f"{_home(job)}/{source}", target)
             except FileNotFoundError:  # another process was faster, unless it is there
                 if any(entry.name == source for entry in self.entries(_home(job))):
                     raise
         self.write(_SUCCESS, [])
-        self._sync("")
+        self.sync("")
         self.discard(job)
 
     def discard(self, job: str) -> None:
         """Remove the directory of a job. What cannot be removed is not in the way, and gets old."""
         with suppress(OSError):
             for entry in sorted(self.entries(_home(job)), key=lambda entry: entry.name != _JOURNAL):
-                self._system.rm_file(self._in(f"{_home(job)}/{entry.name}"))
-            self._system.rmdir(self._in(_home(job)))
+                self.system.rm_file(self.at(f"{_home(job)}/{entry.name}"))
+            self.system.rmdir(self.at(_home(job)))
         with suppress(OSError):
-            self._system.rmdir(self._in(_TEMPORARY))
+            self.system.rmdir(self.at(_TEMPORARY))
 
     def recover(self) -> None:
         """Finish the jobs that were cut off while they came to their end, and remove what dead ones have left."""
-        if self._system.isfile(self._root):
+        if self.system.isfile(self._root):
             raise NotADirectoryError(f"{self.path} is a file, and captures are written into a directory")
         for job in [entry.name for entry in self.entries(_TEMPORARY) if entry.is_directory]:
             try:
-                journal = self._system.cat_file(self._in(f"{_home(job)}/{_JOURNAL}"))
+                journal = self.system.cat_file(self.at(f"{_home(job)}/{_JOURNAL}"))
             except FileNotFoundError:
                 if self._changed(job) < datetime.now(timezone.utc) - _PATIENCE:
                     self.discard(job)
@@ -267,33 +239,8 @@ class _Directory:
         times = []
         for name in [_home(job), *(f"{_home(job)}/{entry.name}" for entry in self.entries(_home(job)))]:
             with suppress(OSError, NotImplementedError):  # not all have a time
-                times.append(self._system.modified(self._in(name)))
+                times.append(self.system.modified(self.at(name)))
         return max(times, default=datetime.now(timezone.utc))
-
-    def _rename(self, source: str, target: str) -> None:
-        system, old, new = self._system, self._in(source), self._in(target)
-        if self._is_local:
-            os.replace(old, new)
-        elif type(system).mv is AbstractFileSystem.mv:  # which would take brackets for a pattern
-            system.cp_file(old, new)
-            with suppress(OSError):  # what is left goes with the directory of the job
-                system.rm_file(old)
-        else:
-            system.mv(old, new)
-
-    def _sync(self, *names: str) -> None:
-        """See to it that what was made and renamed in directories is safe on the disk."""
-        if self._is_local and os.name == "posix":
-            for name in names:
-                with suppress(FileNotFoundError):  # who was faster has removed it
-                    number = os.open(self._in(name), os.O_RDONLY)
-                    try:
-                        os.fsync(number)
-                    finally:
-                        os.close(number)
-
-    def _in(self, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{name}".rstrip("/")
 
 
 def _home(job: str) -> str:
