@@ -823,7 +823,9 @@ def test_help_shows_examples(run: Run, arguments: list[str]) -> None:
 
 def test_help_names_all_commands(run: Run) -> None:
     listed = run("--help").output.decode().split("Commands:")[1].split("\n")
-    assert sorted(line.split()[0] for line in listed if line.strip()) == sorted([*COMMANDS, "generate"])
+    assert sorted(line.split()[0] for line in listed if line.strip()) == sorted(
+        [*COMMANDS, "generate", "ingest", "report"]
+    )
 
 
 def test_the_version_names_the_codec_and_the_reason(run: Run) -> None:
@@ -843,7 +845,7 @@ def test_completion_in_bash() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("phpmq ", {*COMMANDS, "generate"}),
+        ("phpmq ", {*COMMANDS, "generate", "ingest", "report"}),
         ("phpmq de", {"decode"}),
         ("phpmq decode --format ", {"jsonl", "csv", "table", "parquet", "arrow"}),
         ("phpmq decode --type re", {"requeue", "receipt"}),

@@ -177,7 +177,14 @@ def test_what_inspect_shows() -> None:
     assert shell(command, ROOT, code=1) == output + "\n"
 
 
-PHPMQ_LINES = [line for block in blocks("sh") for line in block.split("\n") if line.startswith("phpmq ")]
+#: Those that need Spark, one after the other, are run with the other examples of Spark.
+PHPMQ_LINES = [
+    line
+    for block in blocks("sh")
+    if "phpmq ingest" not in block
+    for line in block.split("\n")
+    if line.startswith("phpmq ")
+]
 
 
 @pytest.mark.parametrize("line", PHPMQ_LINES)

@@ -148,6 +148,13 @@ def test_sources_may_change_and_come_back(spark: SparkSession, tmp_path: Path) -
     assert [Path(row["path"]).name for row in rows_of(warehouse / "messages")] == ["a", "b"]
 
 
+def test_sources_of_this_directory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(FRAME)
+    monkeypatch.chdir(tmp_path)
+    ingest(spark, "a", "warehouse")
+    assert [row["path"] for row in rows_of(tmp_path / "warehouse" / "messages")] == [str(tmp_path / "a")]
+
+
 def test_a_warehouse_without_messages(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "captures").mkdir()
     tables = ingest(spark, str(tmp_path / "captures"), str(tmp_path / "warehouse"))

@@ -1,7 +1,7 @@
 """The ``phpmq`` command: look into PHPMQ traffic from a shell.
 
-``commands`` says what there is; ``inputs`` reads; ``records``, ``inspection`` and ``listing`` are the forms in which
-bytes are shown; ``terminal`` is what only people need. All commands stream, in flat memory.
+``commands`` and ``pipeline`` say what there is; ``inputs`` reads; ``records``, ``inspection`` and ``listing`` are the
+forms in which bytes are shown; ``terminal`` is what only people need. All commands stream, in flat memory.
 
 Exit codes: 0 fine, 1 the data is damaged or wrong, 2 the command could not do its work.
 """
@@ -21,6 +21,7 @@ except ImportError:
     print('phpmq: this command needs click and rich: pip install "phpmq[cli]"', file=sys.stderr)
     raise SystemExit(2) from None
 
+from phpmq.cli import pipeline  # noqa: F401 (more commands)
 from phpmq.cli.commands import Ended, command_line
 from phpmq.cli.terminal import complain
 
@@ -37,10 +38,12 @@ def main() -> int:
         code = int(command_line.main(prog_name="phpmq", standalone_mode=False))
         sys.stdout.flush()
         return code
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "phpmq"
-        complain(f"{error.format_message()} ({command} --help shows how)")
-        return error.exit_code
+    except click.ClickException as error:
+        text = error.format_message()
+        if isinstance(error, click.UsageError):
+            text += f" ({error.ctx.command_path if error.ctx else 'phpmq'} --help shows how)"
+        complain(text)
+        return 2
     except Ended as ended:
         return _die_of(ended.signal)
     except BrokenPipeError:

@@ -75,7 +75,7 @@ def _header_size_option(
     )
 
 
-_frame_size_option = click.option(
+frame_size_option = click.option(
     "--max-frame-size",
     type=click.IntRange(MESSAGE_HEADER_SIZE, MAX_INTEGER),
     default=DEFAULT_MAX_FRAME_SIZE,
@@ -203,6 +203,8 @@ def command_line() -> None:
     phpmq check '2024-*/*.phpmq.gz'               frames by type, and what is damaged
     phpmq convert --from 36 old.phpmq -o new.phpmq
     phpmq generate --size 10MB -o capture.phpmq   a capture to try all this with
+    phpmq ingest captures/ --to warehouse         tables of Parquet, by Spark
+    phpmq report warehouse -o report.html         what became of all messages
 
     A FILE is a path, a pattern, or - for standard input, which is also read if there is none. gzip, bzip2 and zstd
     are told by their content. Exit codes: 0 fine, 1 data is damaged or wrong, 2 the command could not do its work.
@@ -216,7 +218,7 @@ def command_line() -> None:
 @command_line.command("inspect", short_help="Show what the bytes mean, one by one.")
 @_files_argument
 @_header_size_option("--packet-header-size")
-@_frame_size_option
+@frame_size_option
 @_fault_option("skip")
 @_offset_option
 @_limit_option
@@ -298,7 +300,7 @@ def _plain_form(frame: Frame, packet_header_size: int) -> bytes:
 @_offset_option
 @_limit_option
 @_header_size_option("--packet-header-size")
-@_frame_size_option
+@frame_size_option
 @_fault_option("raise")
 @_output_option
 def _decode(
@@ -464,7 +466,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 @command_line.command("check", short_help="Count frames and tell what is damaged.")
 @_files_argument
 @_header_size_option("--packet-header-size")
-@_frame_size_option
+@frame_size_option
 @_fault_option("skip")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each damage, and one for each file.")
 def _check(
@@ -528,7 +530,7 @@ def _check(
 @_header_size_option("--from", "source_size", default=None)
 @_header_size_option("--to", "target_size", auto=False)
 @click.option("--from-listing", is_flag=True, help="FILE is a listing, as the protocol's documents print frames.")
-@_frame_size_option
+@frame_size_option
 @_fault_option("raise")
 @_output_option
 def _convert(
@@ -590,7 +592,7 @@ def _convert(
     return inputs.code
 
 
-def _bytes_of(_ctx: click.Context, _param: click.Parameter, size: str) -> int:
+def bytes_of(_ctx: click.Context, _param: click.Parameter, size: str) -> int:
     match = re.fullmatch("([0-9]{1,18})(|[kmgt]i?)b?", size, re.IGNORECASE | re.ASCII)
     if not match:
         raise click.BadParameter(f"{size!r} is no size; write 500, 10k, 100MB or 2GiB")
@@ -615,7 +617,7 @@ class _Counted:
 
 @command_line.command("generate", short_help="Write a capture of made-up traffic.")
 @click.option(
-    "--size", callback=_bytes_of, default="1MB", show_default=True, metavar="SIZE", help="How large the capture gets."
+    "--size", callback=bytes_of, default="1MB", show_default=True, metavar="SIZE", help="How large the capture gets."
 )
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Another one, another capture.")
 @_header_size_option("--packet-header-size", auto=False)

@@ -153,6 +153,15 @@ def progress_bar(total: int | None, *, over_output: bool) -> Iterator[Bar | NoBa
         yield Bar(bar, bar.add_task("", total=total))
 
 
+def working(what: str) -> AbstractContextManager[object]:
+    """Show on standard error what takes a while, if that is a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console  # noqa: PLC0415
+
+    return Console(stderr=True).status(f"{what} …")
+
+
 def _is_pipe(file: TextIO) -> bool:
     with suppress(OSError):  # it has no descriptor
         return stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)

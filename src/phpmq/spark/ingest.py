@@ -111,8 +111,9 @@ def ingest(
     parsed = parse_options({}, READ, "ingest") | parse_options(given, INGEST, "ingest")
     if not parsed["maxBytesPerTrigger"]:
         given["maxBytesPerTrigger"] = str(_BATCH_SIZE * spark.sparkContext.defaultParallelism)
-    given |= {"paths": json.dumps(_listed(sources)), "rememberMissingFiles": "true"}
-    check_paths(_listed(sources))
+    paths = _listed(sources)
+    check_paths(paths)
+    given |= {"paths": json.dumps(paths), "rememberMissingFiles": "true"}
     _SharesSource(given).streamReader(SCHEMA)  # which is not content with all options
     register(spark)
     spark.dataSource.register(_SharesSource)
@@ -185,7 +186,8 @@ def unread(sources: str | Sequence[str], warehouse: str, *, options: Mapping[str
 
 
 def _listed(sources: str | Sequence[str]) -> list[str]:
-    return [sources] if isinstance(sources, str) else list(sources)
+    """Sources as all processes know them, which need not be in this directory."""
+    return [Directory(source).path for source in ([sources] if isinstance(sources, str) else sources)]
 
 
 class _SharesReader(PhpmqStreamReader):
