@@ -8,8 +8,7 @@ import pipeline_truth as truth
 from columns import Row
 from pyspark.sql import DataFrame
 
-from phpmq.spark.lifecycles import lifecycles
-from phpmq.spark.summaries import damage_summary, queue_summary
+from phpmq.spark import damage_summary, lifecycles, queue_summary
 
 
 def collected(frame: DataFrame) -> list[Row]:

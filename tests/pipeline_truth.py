@@ -108,9 +108,8 @@ def outcome_of(events: list[Placed], is_ordered: bool) -> str:
 
 
 def anomalies_of(events: list[Placed], suspects: set[Placed], is_ordered: bool) -> list[Row]:
-    dispatches = count(events, Dispatch)
-    shown = showing(events, dispatches, is_ordered)
-    trusted = showing([event for event in events if event not in suspects], dispatches, is_ordered)
+    shown = showing(events, is_ordered)
+    trusted = showing([event for event in events if event not in suspects], is_ordered)
     return [
         {"kind": kind, **place(trusted.get(kind, shown[kind])), "suspect": kind not in trusted}
         for kind in ANOMALIES
@@ -118,11 +117,11 @@ def anomalies_of(events: list[Placed], suspects: set[Placed], is_ordered: bool) 
     ]
 
 
-def showing(events: list[Placed], dispatches: int, is_ordered: bool) -> dict[str, Placed]:
+def showing(events: list[Placed], is_ordered: bool) -> dict[str, Placed]:
     """The first event that shows each kind of anomaly, of events in their order."""
     found: dict[str, Placed] = {}
     acknowledgements = [event for event in events if isinstance(event.message, Acknowledge)]
-    if acknowledgements and dispatches == 0:
+    if acknowledgements and not count(events, Dispatch):
         found["acknowledged_without_dispatch"] = acknowledgements[0]
     if len(acknowledgements) > 1:
         found["acknowledged_twice"] = acknowledgements[1]

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import pyspark
 import pytest
 from columns import expected
+from pipeline_checks import same
+from pipeline_truth import generated, lifecycles, queue_summary
 
 import phpmq
 from phpmq.generate import write_capture
@@ -153,6 +155,26 @@ def test_writing_and_reading_back(master: str, source: Path, tmp_path: Path) -> 
     assert rows == right == sum(row["type"] is not None for row in expected(source.read_bytes(), on_fault="skip").rows)
     assert others == 0
     assert len(list((tmp_path / "written").glob("part-*.phpmq.gz"))) == 6
+
+
+PIPELINE = """
+from phpmq.spark import ingest, lifecycles, queue_summary
+options = {"maxPartitionBytes": "200k", "maxBytesPerTrigger": "1m", "filesAreComplete": "true"}
+tables = ingest(spark, source, target, options=options)
+told = [summary(*tables).toArrow().to_pylist() for summary in (lifecycles, queue_summary)]
+executors = tables.messages.rdd.map(lambda row: __import__("os").environ["SPARK_EXECUTOR_DIRS"]).distinct().count()
+print(json.dumps([*told, executors]))
+"""
+
+
+def test_the_pipeline(master: str, tmp_path: Path) -> None:
+    traffic = generated(tmp_path / "captures", 6, size=3_000_000, damages=60, files=12)
+    outcome = submit(master, PIPELINE, tmp_path / "captures", tmp_path / "warehouse", {})
+    assert outcome.result is not None, outcome.errors
+    ids, queues, executors = outcome.result
+    same(ids, lifecycles(traffic), "queue", "message_id")
+    same(queues, queue_summary(traffic), "queue")
+    assert executors == 2
 
 
 @pytest.fixture(scope="module")

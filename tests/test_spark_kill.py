@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
@@ -14,9 +9,8 @@ from threading import Event, Thread
 
 import pytest
 from columns import Row, expected
+from growth import capture, kill_session, start, write_slowly
 from pyspark.sql import SparkSession
-
-from phpmq.generate import write_capture
 
 pytestmark = pytest.mark.long
 
@@ -32,32 +26,6 @@ writer = frame.load(source).writeStream.format("parquet").option("checkpointLoca
 writer.trigger(availableNow=True) if now == "now" else writer.trigger(processingTime="0 seconds")
 writer.start(work + "/rows").awaitTermination()
 """
-
-
-def capture(seed: int) -> bytes:
-    file = io.BytesIO()
-    write_capture(file, 3_000_000, seed=seed, damages=30)
-    return file.getvalue()
-
-
-def write_slowly(path: Path, data: bytes, stop: Event, random: Random) -> None:
-    """Append pieces of any length, so that most end within a frame, and the rest at last."""
-    written = 0
-    while written < len(data):
-        size = len(data) if stop.is_set() else random.randrange(1, 6000)
-        with path.open("ab") as file:
-            written += file.write(data[written : written + size])
-        stop.wait(0.4)
-
-
-def start(source: Path, work: Path, now: str = "") -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", QUERY, str(source), str(work), now],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def batches(work: Path) -> set[str]:
@@ -78,7 +46,7 @@ def test_killed_at_random_moments(spark: SparkSession, tmp_path: Path) -> None:
     try:
         for _ in range(KILLS):
             before = batches(work)
-            process = start(source, work)
+            process = start(QUERY, source, work, "")
             try:
                 deadline = time.monotonic() + 120
                 while batches(work) <= before and time.monotonic() < deadline:
@@ -86,14 +54,13 @@ def test_killed_at_random_moments(spark: SparkSession, tmp_path: Path) -> None:
                     time.sleep(0.01)
                 time.sleep(random.random() * 3)  # a batch takes about one second
             finally:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                kill_session(process)
             print("killed after", len(batches(work)), "batches", flush=True)
     finally:
         stop.set()
         for writer in writers:
             writer.join()
-    process = start(source, work, "now")
+    process = start(QUERY, source, work, "now")
     assert process.wait(300) == 0
     rows = spark.read.parquet(str(work / "rows"))
     for name, content in data.items():
