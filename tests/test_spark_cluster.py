@@ -168,8 +168,9 @@ print(json.dumps([*told, executors]))
 
 
 def test_the_pipeline(master: str, tmp_path: Path) -> None:
-    traffic = generated(tmp_path / "captures", 6, size=3_000_000, damages=60, files=12)
-    outcome = submit(master, PIPELINE, tmp_path / "captures", tmp_path / "warehouse", {})
+    traffic = generated(tmp_path / "captures", 6, size=1_500_000, damages=60, files=12)
+    settings = {"spark.sql.shuffle.partitions": "4"}
+    outcome = submit(master, PIPELINE, tmp_path / "captures", tmp_path / "warehouse", settings)
     assert outcome.result is not None, outcome.errors
     ids, queues, executors = outcome.result
     same(ids, lifecycles(traffic), "queue", "message_id")

@@ -19,12 +19,14 @@ from columns import MIXED, expected
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import phpmq
 from phpmq.generate import write_capture
 from phpmq.spark import ingest, open_warehouse
 from phpmq.spark.directory import Directory
-from phpmq.spark.ingest import Batch, _publish, _writing, unread
+from phpmq.spark.ingest import Batch, _publish, _SharesSource, _writing, unread
 from phpmq.spark.options import READ, parse_options
 from phpmq.spark.ranges import Extent, Piece
 
@@ -160,6 +162,7 @@ def test_a_warehouse_without_messages(spark: SparkSession, tmp_path: Path) -> No
     tables = ingest(spark, str(tmp_path / "captures"), str(tmp_path / "warehouse"))
     assert (tables.messages.count(), tables.damage.count()) == (0, 0)
     assert unread(str(tmp_path / "captures"), str(tmp_path / "warehouse")) == {}
+    assert unread(__file__, str(tmp_path / "warehouse")) == {__file__: Path(__file__).stat().st_size}
     (tmp_path / "captures" / "a").write_bytes(b"junk")
     tables = ingest(
         spark, str(tmp_path / "captures"), str(tmp_path / "warehouse"), options={"filesAreComplete": "true"}
@@ -195,10 +198,11 @@ def test_what_a_task_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(TaskContext, "get", Context)
     monkeypatch.setattr(sys.modules["phpmq.spark.ingest"], "_GROUP_SIZE", 20_000)
     data = capture(200_000, damages=3)
-    whole, part, empty = tmp_path / "whole", tmp_path / "part", tmp_path / "empty"
+    whole, part, empty, junk = (tmp_path / name for name in ("whole", "part", "empty", "junk"))
     whole.write_bytes(data)
     part.write_bytes(2 * FRAME)
     empty.write_bytes(b"")
+    junk.write_bytes(b"junk")
     options = parse_options({"maxBatchBytes": "5k"}, READ, "reading")
     shares = [
         [
@@ -206,19 +210,34 @@ def test_what_a_task_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             Piece(Extent(str(part), SIZE, 2 * SIZE, False), None, None),
         ],
         [Piece(Extent(str(empty), 0, 0, True), None, None)],
+        [Piece(Extent(str(junk), 0, 4, True), None, None)],
     ]
     write = _writing(str(tmp_path), options).func  # type: ignore[attr-defined]
-    first, second = write(pa.array([pickle.dumps(share) for share in shares])).to_pylist()
+    first, second, third = write(pa.array([pickle.dumps(share) for share in shares])).to_pylist()
     messages, damage = truth(whole, data)
     messages += [{**row, "offset": SIZE} for row in truth(part, FRAME)[0]]
     assert first["size"] == len(data) + SIZE
     assert (first["rows"], first["ranges"]) == (len(messages), len(damage))
     assert second == {"messages": None, "damage": None, "size": 0, "rows": 0, "ranges": 0}
+    assert (third["messages"], third["size"], third["rows"], third["ranges"]) == (None, 4, 0, 1)
     assert re.fullmatch("messages-part-00003-[0-9a-f]{32}.parquet", first["messages"])
     file = pq.ParquetFile(tmp_path / first["messages"])
     assert file.metadata.num_row_groups > 3
     assert file.read().to_pylist() == messages
     assert pq.read_table(tmp_path / first["damage"]).to_pylist() == damage
+
+
+def test_the_stream_gives_what_there_is_to_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(2 * FRAME)
+    source = _SharesSource({"path": str(tmp_path), "maxPartitionBytes": str(SIZE)})
+    assert source.schema().simpleString() == "struct<share:binary>"
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    shares = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    assert len(shares) == 2
+    found = [row["share"] for share in shares for batch in reader.read(share) for row in batch.to_pylist()]
+    assert [pickle.loads(share)[0].extent.start for share in found] == [0, SIZE]
+    assert list(reader.read(InputPartition(None))) == []  # which is what Spark makes of no shares
 
 
 def test_frames_with_larger_headers(spark: SparkSession, tmp_path: Path) -> None:
