@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from columns import MIXED, expected
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -245,6 +246,17 @@ def test_frames_with_larger_headers(spark: SparkSession, tmp_path: Path) -> None
     (tmp_path / "a").write_bytes(3 * frames)
     tables = ingest(spark, str(tmp_path / "a"), str(tmp_path / "warehouse"), options={"packetHeaderSize": "36"})
     assert tables.messages.count() == 3
+
+
+def test_spark_and_tasks_find_a_warehouse_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+    directory = Directory("memory://warehouse of mine/")
+    assert directory.url("messages") == "memory://warehouse of mine/messages"
+    directory.system.makedirs(directory.at("messages"), exist_ok=True)
+    with pytest.raises(Py4JJavaError, match='No FileSystem for scheme "memory"'):  # which is not of Hadoop
+        open_warehouse(spark, directory.path)
+    (tmp_path / "a").write_bytes(FRAME)
+    ingest(spark, str(tmp_path / "a"), f"file://{tmp_path}/warehouse")
+    assert len(rows_of(tmp_path / "warehouse" / "messages")) == 1
 
 
 def test_a_warehouse_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

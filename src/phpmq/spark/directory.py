@@ -64,4 +64,9 @@ class Directory:
                         os.close(number)
 
     def at(self, name: str) -> str:
+        """What the file system calls it."""
         return f"{self._root.rstrip('/')}/{name}".rstrip("/")
+
+    def url(self, name: str) -> str:
+        """What all others call it, who have to find the file system, too."""
+        return f"{self.path.rstrip('/')}/{name}"

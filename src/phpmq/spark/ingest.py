@@ -123,7 +123,7 @@ def ingest(
     for name in (*_SCHEMAS, run):
         directory.system.makedirs(directory.at(name), exist_ok=True)
 
-    write = _writing(directory.at(run), parsed)
+    write = _writing(directory.url(run), parsed)
 
     def take(shares: DataFrame, number: int) -> None:
         written = [row[0] for row in shares.select(write("share")).collect()]
@@ -137,7 +137,7 @@ def ingest(
             .options(**given)
             .load()
             .writeStream.foreachBatch(take)
-            .option("checkpointLocation", directory.at(_CHECKPOINT))
+            .option("checkpointLocation", directory.url(_CHECKPOINT))
             .trigger(availableNow=True)
             .start()
         )
@@ -158,7 +158,7 @@ def open_warehouse(spark: SparkSession, warehouse: str) -> Tables:
         raise FileNotFoundError(f"{directory.path} is no warehouse: it has no table {MESSAGES}")
     frames = []
     for table, schema in _SCHEMAS.items():
-        path = re.sub(r"([\\\[\]{}*?])", r"\\\1", directory.at(table))  # else a pattern to Spark
+        path = re.sub(r"([\\\[\]{}*?])", r"\\\1", directory.url(table))  # else a pattern to Spark
         frames.append(spark.read.schema(from_arrow_schema(schema)).parquet(path).select(schema.names))
     return Tables(*frames)
 
