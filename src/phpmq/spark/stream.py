@@ -58,22 +58,23 @@ def _key(path: str) -> bytes:
     return blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
-def _offset(looked: float, files: Iterable[File], marks: Marks, missing: Marks, taken: list[str]) -> dict[str, Any]:
+def _offset(looked: float, files: Iterable[File], marks: Marks, taken: list[str], *, remember: bool) -> dict[str, Any]:
     """An offset as Spark keeps it.
 
     Files that are not read to their end stand in it by their paths. Of all others, which become ever more, it has 27
-    characters each, and of those that are missing. ``taken`` are those of which there is more than in the offset
-    before, so that a batch is the same when it is read again, whatever is listed by then.
+    characters each; of those that are missing only if they are to be remembered. ``taken`` are those of which there is
+    more than in the offset before, so that a batch is the same when it is read again, whatever is listed by then.
     """
-    unfinished, finished = {}, b""
+    unfinished, finished, missing = {}, b"", dict(marks)
     for file in files:
-        mark = marks.get(key := _key(file.path), _UNREAD)
+        mark = missing.pop(key := _key(file.path), _UNREAD)
         if mark.offset == file.size:
             finished += _FINISHED.pack(key, mark.offset, mark.head)
         elif mark.offset or mark.seen:
             unfinished[file.path] = list(mark)
-    for key, mark in missing.items():
-        finished += _FINISHED.pack(key, mark.offset, mark.head)
+    if remember:
+        for key, mark in missing.items():
+            finished += _FINISHED.pack(key, mark.offset, mark.head)
     return {
         "version": _VERSION,
         "looked": looked,
@@ -98,7 +99,7 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
     _snapshot: list[File] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return _offset(0, [], {}, {}, [])
+        return _offset(0, [], {}, [], remember=False)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if limit := self._options["maxBytesPerTrigger"]:
@@ -141,10 +142,8 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
                 continue  # it is not there any more, so there is nothing to read
         if not taken:
             return start  # as it is, so that Spark sees that there is nothing to do
-        missing = dict(marks) if self._options["rememberMissingFiles"] else {}
-        for file in files:
-            missing.pop(_key(file.path), None)
-        return _offset(max(start["looked"], *(file.modified for file in files)), files, marks, missing, taken)
+        looked = max(start["looked"], *(file.modified for file in files))
+        return _offset(looked, files, marks, taken, remember=self._options["rememberMissingFiles"])
 
     def _has_more(self, file: File, mark: Mark, looked: float) -> bool:
         is_seen = file.size == mark.seen and file.modified <= looked
