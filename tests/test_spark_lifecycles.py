@@ -16,6 +16,7 @@ import pytest
 from columns import Row, expected
 from pipeline_checks import by, collected, same, same_by_the_ledger
 from pipeline_truth import Placed, Range, Tape, Traffic, generated, made, natural, percentiles, source_rows
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
@@ -630,3 +631,14 @@ def test_an_order_that_is_no_column(vanished: DataFrame, summary: Callable[..., 
     summary = partial(summary, vanished.drop("raw"), order="nothing")
     with pytest.raises(ValueError, match=r"nothing.* path, offset, size, type, queue, .*, fault_offset"):
         summary()
+
+
+@pytest.mark.parametrize("offset", [2**42 - 1, 2**42])
+def test_a_capture_that_is_too_large_to_be_put_in_order(spark: SparkSession, offset: int) -> None:
+    traffic = Traffic([Placed(Dispatch("huge", b"", "id", 60), "/huge", offset, 200)], [])
+    told = lifecycles(frame_of(spark, source_rows(traffic), SOURCE_SCHEMA))
+    if offset < 2**42:
+        assert [row.last.offset for row in told.collect()] == [offset]
+    else:
+        with pytest.raises(PySparkException, match="bytes in one, have no order"):
+            told.collect()

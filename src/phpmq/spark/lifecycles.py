@@ -110,6 +110,13 @@ def lifecycles(messages: DataFrame, damage: DataFrame | None = None, *, order: s
     )
 
 
+def content_size(messages: DataFrame) -> Column:
+    """Bytes of the content of a message: from a warehouse, which has them, the contents need not be read."""
+    if "content_size" in messages.columns:
+        return f.col("content_size")
+    return f.octet_length("content").cast("bigint")
+
+
 def _captures(messages: DataFrame) -> DataFrame:
     """All paths, each with its number in natural order."""
 
@@ -128,10 +135,7 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
     ranges = messages.where("type IS NULL") if damage is None else damage
     starts = ranges.select("path", f.col("offset").alias("stop"), f.lit(True).alias("is_before")).distinct()
     stops = ranges.select("path", (f.col("offset") + f.col("size")).alias("offset"), f.lit(True).alias("is_behind"))
-    size = f.col("content_size") if "content_size" in messages.columns else f.octet_length("content").cast("bigint")
-    kind = f.when(f.col("type") == "dispatch", _DISPATCH)
-    for number, name in enumerate(OUTCOMES):
-        kind = kind.when(f.col("type") == name, number)
+    kind = f.coalesce(*(f.when(f.col("type") == name, number) for number, name in enumerate(OUTCOMES)))
     events = (
         messages.where(f.col("type").isin(*OUTCOMES) & f.col("queue").isNotNull() & f.col("message_id").isNotNull())
         .withColumn("stop", f.col("offset") + f.col("size"))
@@ -154,7 +158,7 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
         (place if quoted is None else f.struct(f.col(quoted).alias("order"), place.alias("place"))).alias("at"),
         (f.col("capture") if quoted is None else f.lit(0)).alias("scope"),
         "ttl",
-        size.alias("content_size"),
+        content_size(messages).alias("content_size"),
         f.coalesce("is_before", "is_behind", f.lit(False)).alias("is_suspect"),
     )
 

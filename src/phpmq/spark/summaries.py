@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from phpmq.spark.lifecycles import OUTCOMES, lifecycles
+from phpmq.spark.lifecycles import OUTCOMES, content_size, lifecycles
 
 #: The parts of all values that are not above a percentile.
 PERCENTILES: Final = (0.5, 0.9, 0.99)
@@ -42,9 +42,8 @@ def queue_summary(messages: DataFrame, damage: DataFrame | None = None, *, order
 
 def summary_of(messages: DataFrame, told: DataFrame) -> DataFrame:
     """`queue_summary`, of lifecycles that are there already."""
-    size = f.col("content_size") if "content_size" in messages.columns else f.octet_length("content").cast("bigint")
     has_content, percentiles = f.col("type").isin("send", "dispatch"), list(PERCENTILES)
-    contents = f.when(has_content, size)
+    contents = f.when(has_content, content_size(messages))
     ttls = f.when(has_content & (f.col("ttl") > 0), f.col("ttl"))
     flows = (
         messages.where("type IS NOT NULL")
