@@ -197,6 +197,11 @@ def test_what_is_not_installed(
     assert error in result.errors
 
 
+def test_a_page_that_has_no_place(run: Run, tmp_path: Path) -> None:
+    result = run("report", tmp_path, "-o", tmp_path / "none" / "report.html")
+    assert (result.code, result.output, result.errors) == (2, b"", f"phpmq: there is no directory {tmp_path}/none\n")
+
+
 def test_without_java() -> None:
     variables = environment({"JAVA_HOME": "/nowhere"})
     process = subprocess.run(

@@ -144,6 +144,8 @@ def _report(warehouse: str, output: str, master: str, settings: tuple[str, ...])
         from phpmq.spark.report import collect, render  # noqa: PLC0415
     except ImportError as error:
         raise click.ClickException(f'{error}: pip install "phpmq[pipeline]"') from None
+    if not os.path.isdir(directory := os.path.dirname(output) or os.curdir):
+        raise click.ClickException(f"there is no directory {directory}")  # before all the counting
     with _spark(master, settings) as spark:
         tables = open_warehouse(spark, warehouse)
         with working("Counting what became of all messages"):
