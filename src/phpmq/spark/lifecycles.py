@@ -69,7 +69,8 @@ def lifecycles(messages: DataFrame, damage: DataFrame | None = None, *, order: s
     if order is not None and order not in messages.columns:
         raise ValueError(f"there is no column {order!r} to order by; the columns are {', '.join(messages.columns)}")
     captures = _captures(messages)
-    told = _told(_events(messages, damage, captures, order))
+    scope = f.shiftright("at", _OFFSET_BITS) if order is None else f.lit(0)  # of events that can be compared
+    told = _told(_events(messages, damage, captures, order), scope)
 
     def capture_of(at: Column) -> Column:
         return f.shiftright(at if order is None else at["place"], _OFFSET_BITS).cast("int")  # from 1
@@ -131,16 +132,18 @@ def _captures(messages: DataFrame) -> DataFrame:
 
 
 def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, order: str | None) -> DataFrame:
-    """All events, each with what orders it (``at``), and what it has to have in common to be compared (``scope``)."""
+    """All events, each with what orders it (``at``)."""
+    # Two longs are joined a good deal faster than two paths with two offsets.
+    start, stop = f.xxhash64("path", "offset"), f.xxhash64("path", f.col("offset") + f.col("size"))
     ranges = messages.where("type IS NULL") if damage is None else damage
-    starts = ranges.select("path", f.col("offset").alias("stop"), f.lit(True).alias("is_before")).distinct()
-    stops = ranges.select("path", (f.col("offset") + f.col("size")).alias("offset"), f.lit(True).alias("is_behind"))
+    starts = ranges.select(start.alias("stop_edge"), f.lit(True).alias("is_before")).distinct()
+    stops = ranges.select(stop.alias("start_edge"), f.lit(True).alias("is_behind")).distinct()
     kind = f.coalesce(*(f.when(f.col("type") == name, number) for number, name in enumerate(OUTCOMES)))
     events = (
         messages.where(f.col("type").isin(*OUTCOMES) & f.col("queue").isNotNull() & f.col("message_id").isNotNull())
-        .withColumn("stop", f.col("offset") + f.col("size"))
-        .join(starts, ["path", "stop"], "left")
-        .join(stops.distinct(), ["path", "offset"], "left")
+        .withColumns({"start_edge": start, "stop_edge": stop})
+        .join(starts, "stop_edge", "left")
+        .join(stops, "start_edge", "left")
         .join(f.broadcast(captures), "path")
     )
     place = f.when(
@@ -156,40 +159,43 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
         "message_id",
         kind.alias("kind"),
         (place if quoted is None else f.struct(f.col(quoted).alias("order"), place.alias("place"))).alias("at"),
-        (f.col("capture") if quoted is None else f.lit(0)).alias("scope"),
         "ttl",
         content_size(messages).alias("content_size"),
         f.coalesce("is_before", "is_behind", f.lit(False)).alias("is_suspect"),
     )
 
 
-def _told(events: DataFrame) -> DataFrame:
+def _told(events: DataFrame, scope: Column) -> DataFrame:
     """What the events of each message tell, with places as numbers."""
-    kind = f.col("kind")
-    is_end, is_dispatch = kind.isin(_ACKNOWLEDGE, _DEAD_LETTER), kind == _DISPATCH
+    kind, is_sure = f.col("kind"), ~f.col("is_suspect")
+    is_dispatch, is_acknowledge = kind == _DISPATCH, kind == _ACKNOWLEDGE
     ttl = f.when(f.col("ttl") == 0, _NO_LIMIT).otherwise(f.col("ttl") - 1)  # 0 is for ever, and more than all others
     identity = ("key", "queue", "message_id")
     earlier = Window.partitionBy(*identity).orderBy("at").rowsBetween(Window.unboundedPreceding, -1)
 
-    def showing(counts: Column) -> list[Column]:
-        """Whether an event shows each anomaly, by those before it that count."""
-        sets_limit = counts & ((kind == _REQUEUE) | (is_dispatch & ttl.isNotNull()))  # to the TTL of the next dispatch
+    def is_raised(counts: Column) -> Column:
+        """Whether a dispatch has a larger TTL than those before it allow, of which some count."""
+        sets_limit = counts & ((kind == _REQUEUE) | (is_dispatch & ttl.isNotNull()))
         limit = f.last(f.when(sets_limit, f.when(is_dispatch, ttl).otherwise(_NO_LIMIT)), True).over(earlier)
-        limit_scope = f.last(f.when(sets_limit, f.col("scope")), True).over(earlier)
-        ends = f.max(f.when(counts & is_end, f.col("scope"))).over(earlier)
-        acknowledgements = f.count(f.when(counts & (kind == _ACKNOWLEDGE), True)).over(earlier)
-        return [
-            kind == _ACKNOWLEDGE,  # as far as there is no dispatch
-            (kind == _ACKNOWLEDGE) & (acknowledgements > 0),
-            is_dispatch & (ends == f.col("scope")),
-            is_dispatch & (limit_scope == f.col("scope")) & (ttl > limit),
-        ]
+        limit_scope = f.last(f.when(sets_limit, scope), True).over(earlier)
+        return is_dispatch & (limit_scope == scope) & (ttl > limit)
 
-    is_sure = ~f.col("is_suspect")
-    shown = dict(zip(ANOMALIES, showing(f.lit(True)), strict=True))
-    shown |= {_sure(name): is_sure & is_shown for name, is_shown in zip(ANOMALIES, showing(is_sure), strict=True)}
-    marked = events.repartition("key").select("*", *(is_shown.alias(name) for name, is_shown in shown.items()))
-    at = {name: f.min(f.when(f.col(name), f.col("at"))) for name in shown}
+    # What was before, and whether it is for sure, is one value, as each one more takes its time.
+    acknowledged = f.max(f.when(is_acknowledge, is_sure)).over(earlier)
+    is_end = is_acknowledge | (kind == _DEAD_LETTER)
+    end = f.max(f.when(is_end, 2 * scope + is_sure.cast("int"))).over(earlier)
+    ended = is_dispatch & (f.shiftright(end, 1) == scope)
+    shown = [  # where the first kind is one as far as there is no dispatch
+        is_acknowledge,
+        is_acknowledge & acknowledged.isNotNull(),
+        ended,
+        is_raised(f.lit(True)),
+    ]
+    sure = [is_acknowledge, is_acknowledge & acknowledged, ended & (end % 2 == 1), is_raised(is_sure)]
+    names = [*ANOMALIES, *map(_sure, ANOMALIES)]
+    columns = dict(zip(names, [*shown, *(is_sure & is_shown for is_shown in sure)], strict=True))
+    marked = events.repartition("key").withColumns(columns)
+    at = {name: f.min(f.when(f.col(name), f.col("at"))) for name in names}
     for name in (ANOMALIES[0], _sure(ANOMALIES[0])):
         at[name] = f.when(f.count_if(is_dispatch) == 0, at[name])
     dispatched_at = f.when(is_dispatch, f.col("at"))

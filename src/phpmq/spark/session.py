@@ -18,6 +18,7 @@ _OLDEST_JAVA: Final = 17
 _SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # 64 MiB, packed, do not fit in the memory of a task
     "spark.python.unix.domain.socket.enabled": "true",  # twice as fast where there are many small tasks
     "spark.ui.showConsoleProgress": "true" if sys.stderr.isatty() else "false",
 }
