@@ -333,6 +333,36 @@ def test_a_batch_of_complete_files_is_the_same_when_they_have_grown(tmp_path: Pa
     assert rows_between(reader_of(tmp_path, filesAreComplete="true"), start, end) == right
 
 
+def test_a_batch_of_complete_files_is_the_same_for_who_does_not_say_so(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(FRAME + FRAME[:5])
+    reader = reader_of(tmp_path, filesAreComplete="true")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    right = rows_between(reader, start, end)
+    (tmp_path / "a").write_bytes(2 * FRAME)
+    assert rows_between(reader_of(tmp_path), start, end) == right
+
+
+@pytest.mark.parametrize("rest", [phpmq.encode(phpmq.Send("Foo", bytes(5000)))[:-1], bytes(5000)])
+@pytest.mark.parametrize("limit", [1, 3 * SIZE, 3000, 6000])
+def test_the_end_of_a_complete_file_that_is_larger_than_a_batch(tmp_path: Path, rest: bytes, limit: int) -> None:
+    (tmp_path / "a").write_bytes(3 * FRAME + rest)
+    query = Query(tmp_path, filesAreComplete="true", maxBytesPerTrigger=str(limit))
+    assert without_path(query.rows()) == expected(3 * FRAME + rest, on_fault="skip").rows
+
+
+@pytest.mark.parametrize("limit", [SIZE, 1000, 8000])
+def test_a_batch_does_not_end_a_complete_file(tmp_path: Path, limit: int) -> None:
+    """What is wrong with a frame, the whole file tells, and not the part that a batch takes."""
+    send = phpmq.encode(phpmq.Send("Foo", b"12345", 60))
+    longer = send.replace(b"5".zfill(20), b"5000".zfill(20), 1)
+    assert longer != send
+    data = 3 * FRAME + longer + 20 * FRAME + phpmq.encode(phpmq.Send("Foo", bytes(20_000))) + FRAME
+    (tmp_path / "a").write_bytes(data)
+    query = Query(tmp_path, filesAreComplete="true", maxBytesPerTrigger=str(limit))
+    assert without_path(query.rows()) == expected(data, on_fault="skip").rows
+
+
 def test_what_is_left_is_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(2 * FRAME + FRAME[:5])
     (tmp_path / "b").write_bytes(FRAME[:5])
@@ -399,7 +429,7 @@ def test_sizes_beyond_what_a_float_can_count() -> None:
 
     files = [File("a", 2**60 + 1, 0), File("b", 2**61, 0)]
     marks = {_key("a"): Mark(2**60 + 1, 2**32 - 1), _key("b"): Mark(2**59 + 1, 0)}
-    assert _marks(json.loads(json.dumps(_offset(0, files, marks, [], remember=False)))) == marks
+    assert _marks(json.loads(json.dumps(_offset(0, files, marks, {}, remember=False)))) == marks
 
 
 @pytest.mark.parametrize("ignored", [False, True])

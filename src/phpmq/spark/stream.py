@@ -58,12 +58,15 @@ def _key(path: str) -> bytes:
     return blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
-def _offset(looked: float, files: Iterable[File], marks: Marks, taken: list[str], *, remember: bool) -> dict[str, Any]:
+def _offset(
+    looked: float, files: Iterable[File], marks: Marks, taken: dict[str, bool], *, remember: bool
+) -> dict[str, Any]:
     """An offset as Spark keeps it.
 
     Files that are not read to their end stand in it by their paths. Of all others, which become ever more, it has 27
     characters each; of those that are missing only if they are to be remembered. ``taken`` are those of which there is
-    more than in the offset before, so that a batch is the same when it is read again, whatever is listed by then.
+    more than in the offset before, and whether the place in it is their end for good, so that a batch is the same when
+    it is read again, whatever is listed and told by then.
     """
     unfinished, finished, missing = {}, b"", dict(marks)
     for file in files:
@@ -99,7 +102,7 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
     _snapshot: list[File] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return _offset(0, [], {}, [], remember=False)
+        return _offset(0, [], {}, {}, remember=False)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if limit := self._options["maxBytesPerTrigger"]:
@@ -123,7 +126,7 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
         listed = self._files() if self._snapshot is None else self._snapshot
         files = sorted(listed, key=lambda file: file.modified)
         marks = _marks(start)
-        taken: list[str] = []
+        taken: dict[str, bool] = {}
         for file in files:
             mark = marks.get(_key(file.path), _UNREAD)
             try:
@@ -137,7 +140,7 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
                     marks[_key(file.path)] = Mark(end, _checksum(file.path, end), seen)
                     room -= end - mark.offset
                     files_left -= 1
-                    taken.append(file.path)
+                    taken[file.path] = end == file.size and self._options["filesAreComplete"]
             except FileNotFoundError:
                 continue  # it is not there any more, so there is nothing to read
         if not taken:
@@ -174,18 +177,23 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
                 if guess < limit and (end := _last_boundary(capture, guess, limit, how)) > guess:
                     return end
             end = _last_boundary(capture, start, limit, how)
-            if end == start and is_first and _last_boundary(capture, start, file.size, how, stop_early=True) > start:
-                end, *_ = next(
-                    decode(capture, [], start=start, stop=start + 1, on_fault="skip", max_rows=1, max_bytes=1, **how)
-                )
+            if end == start and is_first:
+                if _last_boundary(capture, start, file.size, how, stop_early=True) > start:
+                    end, *_ = next(
+                        decode(
+                            capture, [], start=start, stop=start + 1, on_fault="skip", max_rows=1, max_bytes=1, **how
+                        )
+                    )
+                elif self._options["filesAreComplete"]:
+                    end = file.size
             return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = _marks(start), _marks(end)
         extents = []
-        for path in end["taken"]:
+        for path, is_complete in end["taken"].items():
             part = before.get(_key(path), _UNREAD).offset, after[_key(path)].offset
-            extents.append(Extent(path, *part, is_open=self._options["filesAreComplete"]))
+            extents.append(Extent(path, *part, is_open=is_complete))
         return [Share(pieces) for pieces in plan(extents, self._options)]
 
 
