@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from columns import MIXED, expected
+from filelock import FileLock
 from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
@@ -99,7 +100,7 @@ def test_the_tables_hold_every_frame_and_every_damage_once(grown: tuple[Path, Pa
     assert [batch.number for batch in batches] == list(range(len(batches)))
     assert len(batches) >= 4
     assert sum(batch.size for batch in batches) == len(data) + (source / "part-10.gz").stat().st_size
-    assert sorted(path.name for path in warehouse.iterdir()) == ["_checkpoint", "damage", "messages"]
+    assert sorted(path.name for path in warehouse.iterdir()) == ["_checkpoint", "_lock", "damage", "messages"]
 
 
 def test_the_tables_are_what_spark_and_duckdb_read(
@@ -257,6 +258,32 @@ def test_spark_and_tasks_find_a_warehouse_elsewhere(spark: SparkSession, tmp_pat
     (tmp_path / "a").write_bytes(FRAME)
     ingest(spark, str(tmp_path / "a"), f"file://{tmp_path}/warehouse")
     assert len(rows_of(tmp_path / "warehouse" / "messages")) == 1
+
+
+def test_two_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(FRAME)
+    warehouse, capture = tmp_path / "warehouse", str(tmp_path / "a")
+    ingest(spark, capture, str(warehouse))
+    (tmp_path / "a").write_bytes(2 * FRAME)
+    staging = warehouse / "_staging" / "of another one"
+    with FileLock(warehouse / "_lock"):
+        staging.mkdir(parents=True)
+        with pytest.raises(RuntimeError, match=f"^another ingest works on {warehouse}$"):
+            ingest(spark, capture, str(warehouse))
+        assert staging.exists()
+    assert len(rows_of(warehouse / "messages")) == 1
+    ingest(spark, capture, str(warehouse))
+    assert len(rows_of(warehouse / "messages")) == 2
+    assert not staging.exists()
+
+
+def test_a_batch_that_was_not_written_takes_no_place(tmp_path: Path) -> None:
+    old = tmp_path / "messages" / "batch=0" / "old"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"1")
+    with pytest.raises(FileNotFoundError):
+        _publish(Directory(str(tmp_path)), "run", "messages", 0, ["messages-part"])
+    assert old.exists()
 
 
 def test_a_warehouse_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

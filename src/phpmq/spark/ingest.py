@@ -12,12 +12,13 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Final, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from filelock import FileLock, Timeout
 from pyarrow import parquet
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -105,6 +106,7 @@ def ingest(
     Raises:
         ValueError: an option is wrong.
         FileNotFoundError: a source does not exist.
+        RuntimeError: another one works on the warehouse. Only on a local disk this is noticed.
         StreamingQueryException: a task has failed, or a capture was replaced; what came before is in the warehouse.
     """
     given = {name: str(value) for name, value in (options or {}).items()}
@@ -118,11 +120,7 @@ def ingest(
     register(spark)
     spark.dataSource.register(_SharesSource)
     directory = Directory(warehouse)
-    _remove(directory, _STAGING)  # of one that was cut off
     run = f"{_STAGING}/{uuid4().hex}"
-    for name in (*_SCHEMAS, run):
-        directory.system.makedirs(directory.at(name), exist_ok=True)
-
     write = _writing(directory.url(run), parsed)
 
     def take(shares: DataFrame, number: int) -> None:
@@ -131,20 +129,34 @@ def ingest(
             _publish(directory, run, table, number, [row[table] for row in written if row[table]])
         on_batch(Batch(number, *(sum(row[name] for row in written) for name in ("size", "rows", "ranges"))))
 
-    try:
-        query = (
-            spark.readStream.format(_SharesSource.name())
-            .options(**given)
-            .load()
-            .writeStream.foreachBatch(take)
-            .option("checkpointLocation", directory.url(_CHECKPOINT))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-    finally:
-        _remove(directory, _STAGING)
+    stream = spark.readStream.format(_SharesSource.name()).options(**given).load().writeStream.foreachBatch(take)
+    with _alone(directory):
+        _remove(directory, _STAGING)  # of one that was cut off
+        for name in (*_SCHEMAS, run):
+            directory.system.makedirs(directory.at(name), exist_ok=True)
+        try:
+            query = stream.option("checkpointLocation", directory.url(_CHECKPOINT)).trigger(availableNow=True).start()
+            try:
+                query.awaitTermination()
+            finally:
+                query.stop()  # if it was interrupted
+        finally:
+            _remove(directory, _STAGING)
     return open_warehouse(spark, warehouse)
+
+
+@contextmanager
+def _alone(directory: Directory) -> Iterator[None]:
+    """Keep others off a warehouse. A process that is killed does so no longer."""
+    if not directory.is_local:
+        yield
+        return
+    directory.system.makedirs(directory.at(""), exist_ok=True)
+    try:
+        with FileLock(directory.at("_lock"), timeout=0):
+            yield
+    except Timeout:
+        raise RuntimeError(f"another ingest works on {directory.path}") from None
 
 
 def open_warehouse(spark: SparkSession, warehouse: str) -> Tables:
@@ -301,13 +313,15 @@ def _publish(directory: Directory, run: str, table: str, number: int, names: Seq
             _SCHEMAS[table].empty_table(), directory.at(f"{run}/{names[0]}"), filesystem=directory.system
         )
     target = f"{table}/batch={number}"
-    _remove(directory, target)
     # Only on this machine directories can be renamed at once for sure.
     place = f"{run}/{table}" if directory.is_local else target
+    if place == target:
+        _remove(directory, target)
     directory.system.makedirs(directory.at(place))
     for name in names:
         directory.rename(f"{run}/{name}", f"{place}/{name.partition('-')[2]}")
     if place != target:
+        _remove(directory, target)
         directory.rename(place, target)
 
 
