@@ -189,7 +189,7 @@ def summary(queue: str | None, messages: list[Any], stories: list[Row]) -> Row:
         "outstanding": outcomes.count("outstanding"),
         "redelivered": redelivered,
         "redelivery_rate": redelivered / dispatched if dispatched else None,
-        "dead_letter_rate": dead_lettered / dispatched if dispatched else None,
+        "dead_letter_rate": dead_lettered / len(stories) if stories else None,
         "content_bytes": sum(len(message.content) for message in full),
         "content_size_percentiles": percentiles([len(message.content) for message in full]),
         "ttl_percentiles": percentiles([message.ttl for message in full if message.ttl]),

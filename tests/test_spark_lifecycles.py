@@ -279,7 +279,7 @@ def test_the_truth_of_queues() -> None:
             "outstanding": 0,
             "redelivered": 1,
             "redelivery_rate": 1 / 3,
-            "dead_letter_rate": 1 / 3,
+            "dead_letter_rate": 1 / 4,  # of all ids
             "content_bytes": 110,
             "content_size_percentiles": [4, 40, 40],  # of 1 2 3 4 10 20 30 40
             "ttl_percentiles": [60, 60, 60],  # of 5 7 60 60 60 60
@@ -631,6 +631,17 @@ def test_an_order_that_is_no_column(vanished: DataFrame, summary: Callable[..., 
     summary = partial(summary, vanished.drop("raw"), order="nothing")
     with pytest.raises(ValueError, match=r"nothing.* path, offset, size, type, queue, .*, fault_offset"):
         summary()
+
+
+@pytest.mark.parametrize("order", ["capture", "start_edge", "kind", "at", "order"])
+def test_columns_that_are_named_like_ours(spark: SparkSession, order: str) -> None:
+    sixty, seventy = (Dispatch("a", b"", "id", ttl) for ttl in (60, 70))
+    messages = [Placed(sixty, "/2", 0, 200), Placed(seventy, "/1", 0, 200)]
+    frame = frame_of(spark, source_rows(Traffic(messages, [])), SOURCE_SCHEMA)
+    times = f.when(f.col("path") == "/1", 2).otherwise(1)
+    [row] = lifecycles(frame.withColumn(order, times), order=order).collect()
+    assert (row.first.path, row.last.path) == ("/2", "/1")
+    assert [anomaly.kind for anomaly in row.anomalies] == ["ttl_raised"]
 
 
 @pytest.mark.parametrize("offset", [2**42 - 1, 2**42])

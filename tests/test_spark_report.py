@@ -433,9 +433,9 @@ def test_facts_of_a_warehouse(spark: SparkSession) -> None:
         messages=12,
         captures=3,
         queue_count=3,
-        totals=Queue(None, 3, 2, 2, 3, 0, 1, 1, 1, 0.5, 0.5, 29),
+        totals=Queue(None, 3, 2, 2, 3, 0, 1, 1, 1, 0.5, 0.2, 29),
         queues=[
-            Queue("q", 2, 1, 1, 1, 0, 1, 0, 0, 0.0, 1.0, 10, [5, 5, 5], [60, 60, 60]),
+            Queue("q", 2, 1, 1, 1, 0, 1, 0, 0, 0.0, 0.5, 10, [5, 5, 5], [60, 60, 60]),
             Queue(None, 1, 1, 0, 0, 0, 0, 0, 0, None, None, 3, [3, 3, 3], None),
         ],
         sizes=[SizeClass("q", 0, 1), SizeClass(None, 2, 1), SizeClass("q", 3, 2)],

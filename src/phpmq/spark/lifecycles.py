@@ -45,7 +45,8 @@ def lifecycles(messages: DataFrame, damage: DataFrame | None = None, *, order: s
     Args:
         messages: rows of captures, as the data source or the table ``messages`` of a warehouse has them.
         damage: rows of damage, if they are not among the messages.
-        order: a column of ``messages`` that orders events across paths, for example a time.
+        order: a column of ``messages`` that orders events across paths, for example a time. Events of which it has the
+            same are in the order of their paths and offsets; those of which it is NULL come first.
 
     Returns:
         One row for each ``queue`` and ``message_id``, computed when it is used:
@@ -138,10 +139,22 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
     ranges = messages.where("type IS NULL") if damage is None else damage
     starts = ranges.select(start.alias("stop_edge"), f.lit(True).alias("is_before")).distinct()
     stops = ranges.select(stop.alias("start_edge"), f.lit(True).alias("is_behind")).distinct()
+    quoted = None if order is None else f"`{order.replace('`', '``')}`"
     kind = f.coalesce(*(f.when(f.col("type") == name, number) for number, name in enumerate(OUTCOMES)))
     events = (
         messages.where(f.col("type").isin(*OUTCOMES) & f.col("queue").isNotNull() & f.col("message_id").isNotNull())
-        .withColumns({"start_edge": start, "stop_edge": stop})
+        .select(
+            "path",
+            "offset",
+            "queue",
+            "message_id",
+            "ttl",
+            kind.alias("kind"),
+            content_size(messages).alias("content_size"),
+            f.lit(None if quoted is None else f.col(quoted)).alias("order"),
+            start.alias("start_edge"),
+            stop.alias("stop_edge"),
+        )
         .join(starts, "stop_edge", "left")
         .join(stops, "start_edge", "left")
         .join(f.broadcast(captures), "path")
@@ -152,15 +165,14 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
     ).otherwise(
         f.raise_error(f.lit(f"more than {_MOST_CAPTURES} captures, or {_MOST_BYTES} bytes in one, have no order"))
     )
-    quoted = None if order is None else f"`{order.replace('`', '``')}`"
     return events.select(
         f.xxhash64("queue", "message_id").alias("key"),
         "queue",
         "message_id",
-        kind.alias("kind"),
-        (place if quoted is None else f.struct(f.col(quoted).alias("order"), place.alias("place"))).alias("at"),
+        "kind",
+        (place if quoted is None else f.struct("order", place.alias("place"))).alias("at"),
         "ttl",
-        content_size(messages).alias("content_size"),
+        "content_size",
         f.coalesce("is_before", "is_behind", f.lit(False)).alias("is_suspect"),
     )
 

@@ -240,8 +240,11 @@ def _totals(sums: Sequence[int]) -> Queue:
     """The sums of all queues: of `_COUNTS`, and of the bytes of contents."""
     counts = dict(zip(_COUNTS, sums, strict=False))
     rates = [
-        counts[part] / counts["dispatched"] if counts["dispatched"] else None
-        for part in ("redelivered", "dead_lettered")
+        part / whole if whole else None
+        for part, whole in (
+            (counts["redelivered"], counts["dispatched"]),
+            (counts["dead_lettered"], sum(counts[outcome] for outcome in OUTCOMES)),
+        )
     ]
     return Queue._make([None, *sums[:-1], *rates, sums[-1], None, None])
 

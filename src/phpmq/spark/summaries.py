@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.window import Window
 
 from phpmq.spark.lifecycles import OUTCOMES, content_size, lifecycles
 
-#: The parts of all values that are not above a percentile.
-PERCENTILES: Final = (0.5, 0.9, 0.99)
-_ACCURACY: Final = 10_000
+#: How many hundredths of all values are not above a percentile.
+PERCENTILES: Final = (50, 90, 99)
 
 
 def queue_summary(messages: DataFrame, damage: DataFrame | None = None, *, order: str | None = None) -> DataFrame:
@@ -22,17 +24,18 @@ def queue_summary(messages: DataFrame, damage: DataFrame | None = None, *, order
 
         * ``sent`` (bigint): how many Sends.
         * ``never_dispatched`` (bigint): how many more of them than there are ids that were dispatched. It is an
-          estimate, as a Send has no id.
+          estimate, as a Send has no id, and an id that is not UTF-8 is not known here.
         * ``dispatched`` (bigint): how many ids were.
         * ``acknowledged``, ``requeued``, ``dead_lettered``, ``outstanding`` (bigint): how many ids by their outcomes.
         * ``redelivered`` (bigint): how many ids were dispatched more than once.
-        * ``redelivery_rate``, ``dead_letter_rate`` (double): of the ids that were dispatched; NULL if none was.
+        * ``redelivery_rate`` (double): of the ids that were dispatched; NULL if none was.
+        * ``dead_letter_rate`` (double): of all ids, as of some there may be no dispatch; NULL if there are none.
         * ``content_bytes`` (bigint): of all contents, those of Sends and Dispatches.
         * ``content_size_percentiles`` (array of bigint): bytes, at `PERCENTILES`; NULL if there are no contents.
         * ``ttl_percentiles`` (array of bigint): seconds, of all Sends and Dispatches with a TTL but 0, which is for
           ever; NULL if there are none.
 
-        A percentile is a value that occurs, exact up to a ten-thousandth of the ranks.
+        A percentile is the least value that so many hundredths of all do not exceed.
 
     Raises:
         ValueError: there is no column ``order``.
@@ -42,17 +45,25 @@ def queue_summary(messages: DataFrame, damage: DataFrame | None = None, *, order
 
 def summary_of(messages: DataFrame, told: DataFrame) -> DataFrame:
     """`queue_summary`, of lifecycles that are there already."""
-    has_content, percentiles = f.col("type").isin("send", "dispatch"), list(PERCENTILES)
-    contents = f.when(has_content, content_size(messages))
-    ttls = f.when(has_content & (f.col("ttl") > 0), f.col("ttl"))
+    has_content, frames = f.col("type").isin("send", "dispatch"), messages.where("type IS NOT NULL")
+    # Equal values are counted first, which leaves little to be sorted.
+    contents = frames.groupBy(
+        "queue",
+        (f.col("type") == "send").alias("is_send"),
+        f.when(has_content, content_size(messages)).alias("size"),
+        f.lit(None).cast("bigint").alias("ttl"),
+    ).count()
+    ttls = frames.where(has_content & (f.col("ttl") > 0)).groupBy(
+        "queue", f.lit(False).alias("is_send"), f.lit(None).cast("bigint").alias("size"), "ttl"
+    )
     flows = (
-        messages.where("type IS NOT NULL")
+        _ranked(_ranked(contents.unionAll(ttls.count()), "size"), "ttl")
         .groupBy("queue")
         .agg(
-            f.count_if(f.col("type") == "send").alias("sent"),
-            f.coalesce(f.sum(contents), f.lit(0)).alias("content_bytes"),
-            f.percentile_approx(contents, percentiles, _ACCURACY).alias("content_size_percentiles"),
-            f.percentile_approx(ttls, percentiles, _ACCURACY).alias("ttl_percentiles"),
+            f.coalesce(f.sum(f.when(f.col("is_send"), f.col("count"))), f.lit(0)).alias("sent"),
+            f.coalesce(f.sum(f.col("size") * f.col("count")), f.lit(0)).alias("content_bytes"),
+            _percentiles("size").alias("content_size_percentiles"),
+            _percentiles("ttl").alias("ttl_percentiles"),
         )
     )
     ids = told.groupBy("queue").agg(
@@ -61,7 +72,7 @@ def summary_of(messages: DataFrame, told: DataFrame) -> DataFrame:
         f.count_if("redelivered").alias("redelivered"),
     )
     rows = flows.join(ids, "queue", "left").fillna(0, [name for name in ids.columns if name != "queue"])
-    dispatched = f.nullif(f.col("dispatched"), f.lit(0))
+    all_ids = reduce(add, map(f.col, OUTCOMES.values()))
     return rows.select(
         "queue",
         "sent",
@@ -72,12 +83,32 @@ def summary_of(messages: DataFrame, told: DataFrame) -> DataFrame:
         "dead_lettered",
         "outstanding",
         "redelivered",
-        (f.col("redelivered") / dispatched).alias("redelivery_rate"),
-        (f.col("dead_lettered") / dispatched).alias("dead_letter_rate"),
+        f.try_divide("redelivered", "dispatched").alias("redelivery_rate"),
+        f.try_divide("dead_lettered", all_ids).alias("dead_letter_rate"),
         "content_bytes",
         "content_size_percentiles",
         "ttl_percentiles",
     )
+
+
+def _ranked(values: DataFrame, name: str) -> DataFrame:
+    """Tell of each value how many of its queue are not above it, and how many there are, in hundredths."""
+    counted = f.when(f.col(name).isNotNull(), f.col("count"))
+    of_queue = Window.partitionBy("queue")
+    return values.withColumns(
+        {
+            f"{name}_rank": 100 * f.sum(counted).over(of_queue.orderBy(name)),
+            f"{name}_number": f.sum(counted).over(of_queue),
+        }
+    )
+
+
+def _percentiles(name: str) -> Column:
+    found = [
+        f.min(f.when(f.col(f"{name}_rank") >= hundredths * f.col(f"{name}_number"), f.col(name)))
+        for hundredths in PERCENTILES
+    ]
+    return f.when(f.count(name) > 0, f.array(*found))
 
 
 def damage_summary(damage: DataFrame) -> DataFrame:
