@@ -150,8 +150,9 @@ def _report(warehouse: str, output: str, master: str, settings: tuple[str, ...])
         tables = open_warehouse(spark, warehouse)
         with working("Counting what became of all messages"):
             facts = collect(tables.messages, tables.damage)
+    page = render(facts)
     with open(output, "w", encoding="utf-8") as file:
-        file.write(render(facts))
+        file.write(page)
     _print_queues(facts)
     return 0
 
