@@ -28,7 +28,7 @@ import phpmq
 from phpmq.generate import write_capture
 from phpmq.spark import ingest, open_warehouse
 from phpmq.spark.directory import Directory
-from phpmq.spark.ingest import Batch, _publish, _SharesSource, _writing, unread
+from phpmq.spark.ingest import Batch, _alone, _publish, _SharesSource, _writing, unread
 from phpmq.spark.options import READ, parse_options
 from phpmq.spark.ranges import Extent, Piece
 
@@ -275,6 +275,11 @@ def test_two_at_once(spark: SparkSession, tmp_path: Path) -> None:
     ingest(spark, capture, str(warehouse))
     assert len(rows_of(warehouse / "messages")) == 2
     assert not staging.exists()
+
+
+def test_elsewhere_nobody_is_kept_off() -> None:
+    with _alone(Directory("memory://warehouse")), _alone(Directory("memory://warehouse")):
+        pass
 
 
 def test_a_batch_that_was_not_written_takes_no_place(tmp_path: Path) -> None:
