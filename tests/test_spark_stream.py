@@ -321,7 +321,9 @@ def test_complete_files_are_read_to_their_ends(tmp_path: Path) -> None:
     assert without_path(found) == right
 
 
-def test_a_batch_of_complete_files_is_the_same_when_they_have_grown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [{"filesAreComplete": "true"}, {}])
+def test_a_batch_of_complete_files_is_the_same_when_they_have_grown(tmp_path: Path, told: dict[str, str]) -> None:
+    """Also for who does not say any more that they are complete."""
     (tmp_path / "a").write_bytes(FRAME + FRAME[:5])
     reader = reader_of(tmp_path, filesAreComplete="true")
     start = reader.initialOffset()
@@ -330,17 +332,7 @@ def test_a_batch_of_complete_files_is_the_same_when_they_have_grown(tmp_path: Pa
     assert [row["fault"] for row in right] == [None, "TRUNCATED"]
     with (tmp_path / "a").open("ab") as file:
         file.write(FRAME[5:])
-    assert rows_between(reader_of(tmp_path, filesAreComplete="true"), start, end) == right
-
-
-def test_a_batch_of_complete_files_is_the_same_for_who_does_not_say_so(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(FRAME + FRAME[:5])
-    reader = reader_of(tmp_path, filesAreComplete="true")
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, ReadAllAvailable())
-    right = rows_between(reader, start, end)
-    (tmp_path / "a").write_bytes(2 * FRAME)
-    assert rows_between(reader_of(tmp_path), start, end) == right
+    assert rows_between(reader_of(tmp_path, **told), start, end) == right
 
 
 @pytest.mark.parametrize("rest", [phpmq.encode(phpmq.Send("Foo", bytes(5000)))[:-1], bytes(5000)])

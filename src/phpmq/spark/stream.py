@@ -177,16 +177,14 @@ class PhpmqStreamReader(PieceReader, DataSourceStreamReader, SupportsTriggerAvai
                 if guess < limit and (end := _last_boundary(capture, guess, limit, how)) > guess:
                     return end
             end = _last_boundary(capture, start, limit, how)
-            if end == start and is_first:
-                if _last_boundary(capture, start, file.size, how, stop_early=True) > start:
-                    end, *_ = next(
-                        decode(
-                            capture, [], start=start, stop=start + 1, on_fault="skip", max_rows=1, max_bytes=1, **how
-                        )
-                    )
-                elif self._options["filesAreComplete"]:
-                    end = file.size
-            return end
+            if end > start or not is_first:
+                return end
+            if _last_boundary(capture, start, file.size, how, stop_early=True) > start:
+                end, *_ = next(
+                    decode(capture, [], start=start, stop=start + 1, on_fault="skip", max_rows=1, max_bytes=1, **how)
+                )
+                return end
+            return file.size if self._options["filesAreComplete"] else start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = _marks(start), _marks(end)
