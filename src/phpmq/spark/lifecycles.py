@@ -69,12 +69,13 @@ def lifecycles(messages: DataFrame, damage: DataFrame | None = None, *, order: s
     """
     if order is not None and order not in messages.columns:
         raise ValueError(f"there is no column {order!r} to order by; the columns are {', '.join(messages.columns)}")
-    captures = _captures(messages)
-    scope = f.shiftright("at", _OFFSET_BITS) if order is None else f.lit(0)  # of events that can be compared
-    told = _told(_events(messages, damage, captures, order), scope)
 
     def capture_of(at: Column) -> Column:
         return f.shiftright(at if order is None else at["place"], _OFFSET_BITS).cast("int")  # from 1
+
+    captures = _captures(messages)
+    scope = capture_of(f.col("at")) if order is None else f.lit(0)  # of events that can be compared
+    told = _told(_events(messages, damage, captures, order), scope)
 
     def place_of(at: Column) -> list[Column]:
         number = at if order is None else at["place"]
@@ -139,7 +140,7 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
     ranges = messages.where("type IS NULL") if damage is None else damage
     starts = ranges.select(start.alias("stop_edge"), f.lit(True).alias("is_before")).distinct()
     stops = ranges.select(stop.alias("start_edge"), f.lit(True).alias("is_behind")).distinct()
-    quoted = None if order is None else f"`{order.replace('`', '``')}`"
+    ordering = f.lit(None) if order is None else f.col(f"`{order.replace('`', '``')}`")
     kind = f.coalesce(*(f.when(f.col("type") == name, number) for number, name in enumerate(OUTCOMES)))
     events = (
         messages.where(f.col("type").isin(*OUTCOMES) & f.col("queue").isNotNull() & f.col("message_id").isNotNull())
@@ -151,7 +152,7 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
             "ttl",
             kind.alias("kind"),
             content_size(messages).alias("content_size"),
-            f.lit(None if quoted is None else f.col(quoted)).alias("order"),
+            ordering.alias("order"),
             start.alias("start_edge"),
             stop.alias("stop_edge"),
         )
@@ -170,7 +171,7 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
         "queue",
         "message_id",
         "kind",
-        (place if quoted is None else f.struct("order", place.alias("place"))).alias("at"),
+        (place if order is None else f.struct("order", place.alias("place"))).alias("at"),
         "ttl",
         "content_size",
         f.coalesce("is_before", "is_behind", f.lit(False)).alias("is_suspect"),
