@@ -70,22 +70,23 @@ def lifecycles(messages: DataFrame, damage: DataFrame | None = None, *, order: s
     if order is not None and order not in messages.columns:
         raise ValueError(f"there is no column {order!r} to order by; the columns are {', '.join(messages.columns)}")
 
+    captures = _captures(messages)
+    paths = captures.agg(f.array_sort(f.collect_list(f.struct("capture", "path")))["path"]).scalar()
+
     def capture_of(at: Column) -> Column:
         return f.shiftright(at if order is None else at["place"], _OFFSET_BITS).cast("int")  # from 1
 
-    captures = _captures(messages)
-    scope = capture_of(f.col("at")) if order is None else f.lit(0)  # of events that can be compared
-    told = _told(_events(messages, damage, captures, order), scope)
-
     def place_of(at: Column) -> list[Column]:
         number = at if order is None else at["place"]
-        return [f.element_at("paths", capture_of(at)).alias("path"), number.bitwiseAND(_MOST_BYTES - 1).alias("offset")]
+        return [f.element_at(paths, capture_of(at)).alias("path"), number.bitwiseAND(_MOST_BYTES - 1).alias("offset")]
 
     def anomaly(kind: str) -> Column:
-        at, sure_at = f.col(kind), f.col(_sure(kind))
-        place = place_of(f.coalesce(sure_at, at))
-        return f.when(at.isNotNull(), f.struct(f.lit(kind).alias("kind"), *place, sure_at.isNull().alias("suspect")))
+        shown = f.col(kind)
+        at, is_suspect = (_unmarked(shown), shown >= 0) if order is None else (shown["at"], shown["is_suspect"])
+        told = f.struct(f.lit(kind).alias("kind"), *place_of(at), is_suspect.alias("suspect"))
+        return f.when(shown.isNotNull(), told)
 
+    scope = capture_of(f.col("at")) if order is None else f.lit(0)  # of events that can be compared
     first, last = f.col("first"), f.col("last")
     outcomes = [f.lit(outcome) for outcome in OUTCOMES.values()]
     by_last = f.get(f.array(*outcomes), f.col("last_kind"))
@@ -93,8 +94,7 @@ def lifecycles(messages: DataFrame, damage: DataFrame | None = None, *, order: s
         *(f.when(f.col(count) > 0, outcome) for count, outcome in zip(_COUNTS, outcomes, strict=True))
     )
     is_known = f.lit(True) if order is not None else capture_of(first) == capture_of(last)
-    paths = captures.agg(f.array_sort(f.collect_list(f.struct("capture", "path")))["path"].alias("paths"))
-    return told.crossJoin(f.broadcast(paths)).select(
+    return _told(_events(messages, damage, captures, order), scope, order).select(
         "queue",
         "message_id",
         "dispatches",
@@ -178,7 +178,7 @@ def _events(messages: DataFrame, damage: DataFrame | None, captures: DataFrame, 
     )
 
 
-def _told(events: DataFrame, scope: Column) -> DataFrame:
+def _told(events: DataFrame, scope: Column, order: str | None) -> DataFrame:
     """What the events of each message tell, with places as numbers."""
     kind, is_sure = f.col("kind"), ~f.col("is_suspect")
     is_dispatch, is_acknowledge = kind == _DISPATCH, kind == _ACKNOWLEDGE
@@ -193,24 +193,31 @@ def _told(events: DataFrame, scope: Column) -> DataFrame:
         limit_scope = f.last(f.when(sets_limit, scope), True).over(earlier)
         return is_dispatch & (limit_scope == scope) & (ttl > limit)
 
+    def first_place(is_shown: Column, is_certain: Column) -> Column:
+        """What has its minimum where an anomaly is first shown for sure, or else first shown."""
+        return f.when(is_certain & is_sure, mark(False)).when(is_shown, mark(True))
+
+    def mark(is_suspect: bool) -> Column:
+        if order is not None:
+            return f.struct(f.lit(is_suspect).alias("is_suspect"), "at")
+        return f.col("at") if is_suspect else _marked(f.col("at"))
+
     # What was before, and whether it is for sure, is one value, as each one more takes its time.
     acknowledged = f.max(f.when(is_acknowledge, is_sure)).over(earlier)
     is_end = is_acknowledge | (kind == _DEAD_LETTER)
     end = f.max(f.when(is_end, 2 * scope + is_sure.cast("int"))).over(earlier)
-    ended = is_dispatch & (f.shiftright(end, 1) == scope)
-    shown = [  # where the first kind is one as far as there is no dispatch
-        is_acknowledge,
-        is_acknowledge & acknowledged.isNotNull(),
-        ended,
-        is_raised(f.lit(True)),
+    is_ended = is_dispatch & (f.shiftright(end, 1) == scope)
+    shown = [  # the first kind is one as far as there is no dispatch
+        first_place(is_acknowledge, is_acknowledge),
+        first_place(is_acknowledge & acknowledged.isNotNull(), is_acknowledge & acknowledged),
+        first_place(is_ended, is_ended & (end % 2 == 1)),
+        first_place(f.col("is_raised"), is_raised(is_sure)),
     ]
-    sure = [is_acknowledge, is_acknowledge & acknowledged, ended & (end % 2 == 1), is_raised(is_sure)]
-    names = [*ANOMALIES, *map(_sure, ANOMALIES)]
-    columns = dict(zip(names, [*shown, *(is_sure & is_shown for is_shown in sure)], strict=True))
-    marked = events.repartition("key").withColumns(columns)
-    at = {name: f.min(f.when(f.col(name), f.col("at"))) for name in names}
-    for name in (ANOMALIES[0], _sure(ANOMALIES[0])):
-        at[name] = f.when(f.count_if(is_dispatch) == 0, at[name])
+    events = events.repartition("key").withColumn("is_raised", is_raised(f.lit(True)))
+    marked = events.withColumns(dict(zip(ANOMALIES, shown, strict=True)))
+    anomalies = {kind: f.min(kind) for kind in ANOMALIES}
+    anomalies[ANOMALIES[0]] = f.when(f.count_if(is_dispatch) == 0, anomalies[ANOMALIES[0]])
+    anomalies[ANOMALIES[3]] = f.when(f.bool_or("is_raised"), anomalies[ANOMALIES[3]])  # a suspect requeue excuses it
     dispatched_at = f.when(is_dispatch, f.col("at"))
     return marked.groupBy(*identity).agg(
         *(f.count_if(kind == number).alias(name) for number, name in enumerate(_COUNTS)),
@@ -221,9 +228,14 @@ def _told(events: DataFrame, scope: Column) -> DataFrame:
         f.max_by("ttl", dispatched_at).alias("last_ttl"),
         f.max(f.when(is_dispatch, f.col("content_size"))).alias("content_size"),
         f.bool_or("is_suspect").alias("suspect"),
-        *(place.alias(name) for name, place in at.items()),
+        *(place.alias(name) for name, place in anomalies.items()),
     )
 
 
-def _sure(kind: str) -> str:
-    return f"{kind}_for_sure"
+def _marked(place: Column) -> Column:
+    """A place as a number that is less than those of all places without the mark."""
+    return place.bitwiseOR(f.lit(-(2**63)))
+
+
+def _unmarked(place: Column) -> Column:
+    return place.bitwiseAND(2**63 - 1)
