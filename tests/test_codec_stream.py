@@ -209,6 +209,7 @@ def test_a_scanner_counts(codec: ModuleType, chunk: int) -> None:
     for start in range(0, len(data), chunk):
         scanner.feed(data[start : start + chunk])
         damages += list(scanner)
+    assert (scanner.offset, scanner.buffered) == (len(data) - 10, 10)
     scanner.close()
     damages += list(scanner)
     start = len(FRAME + send)

@@ -275,6 +275,7 @@ def a_scanner_counts_what_a_decoder_gives(codec: ModuleType, case: Case, **optio
             given.append(plain(error))
         assert drain(scanner) == given
         assert scanner.counts == counts
+        assert (scanner.offset, scanner.buffered) == (decoder.offset, decoder.buffered)
 
     for chunk in case.chunks:
         assert attempt(scanner.feed, chunk) == attempt(decoder.feed, chunk)

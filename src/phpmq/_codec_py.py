@@ -776,7 +776,7 @@ def _count_messages(reader: _Reader) -> tuple[()]:
                 return ()
         if end - start > limit or (packet_type in _INTEGER_TYPES and not _is_integer(block[begin:end])):
             return ()
-        reader.count(name, end - start)
+        reader.count(name, base + start, base + end)
         start = end
         reader.position = base + end
     return ()
@@ -872,7 +872,9 @@ class _Reader:
     ``final`` says that no bytes will follow.
     """
 
-    __slots__ = ("base", "counts", "data", "end", "error", "final", "layer", "limit", "position", "size", "skip")
+    __slots__ = (
+        "base", "counted", "counts", "data", "end", "error", "final", "layer", "limit", "position", "size", "skip"
+    )  # fmt: skip
 
     def __init__(
         self, layer: _Layer, data: bytes | bytearray | memoryview, options: _Options, *, final: bool = True
@@ -881,7 +883,7 @@ class _Reader:
         self.data = data
         self.size, self.limit, self.skip = options
         self.final = final
-        self.base = self.position = 0
+        self.base = self.position = self.counted = 0
         self.end = len(data)
         self.counts: dict[str, tuple[int, int]] = {}
         self.error: ProtocolError | None = None
@@ -924,10 +926,11 @@ class _Reader:
         with memoryview(self.data) as view:
             return [(kind, bytes(view[begin - self.base : end - self.base])) for kind, begin, end in frame.packets]
 
-    def count(self, name: str, size: int) -> None:
+    def count(self, name: str, start: int, stop: int) -> None:
         """Count a message of this name and its bytes."""
         frames, total = self.counts.get(name, (0, 0))
-        self.counts[name] = frames + 1, total + size
+        self.counts[name] = frames + 1, total + stop - start
+        self.counted = stop
 
     def check(self) -> None:
         """Raise the fault that was met, if any, as a fresh exception."""
@@ -1074,7 +1077,7 @@ def _build_frame(reader: _Reader, start: int, frame: _Walked) -> Frame:
 
 
 def _count_message(reader: _Reader, start: int, frame: _Walked) -> None:
-    reader.count(CATALOGUE[frame.type, len(frame.packets)].message, frame.stop - start)  # type: ignore[index]
+    reader.count(CATALOGUE[frame.type, len(frame.packets)].message, start, frame.stop)  # type: ignore[index]
 
 
 _MESSAGES: Final = _Layer(True, _take_messages, _build_message)
@@ -1284,7 +1287,7 @@ class _Stream(Generic[_T]):
     @property
     def buffered(self) -> int:
         """How many bytes were fed after ``offset``; 0 once a fault was raised."""
-        return 0 if self._reader.error else self._reader.end - self._offset
+        return 0 if self._reader.error else self._reader.end - self.offset
 
     @_exclusive
     def feed(self, data: Buffer) -> None:
@@ -1461,6 +1464,11 @@ class _Scanner(_Stream[Damage]):
     ) -> None:
         self._lock = Lock()
         self._open(_options(packet_header_size, max_frame_size, on_fault))
+
+    @property
+    def offset(self) -> int:
+        """Where the last damage given, or the last message counted, ends."""
+        return max(self._offset, self._reader.counted)
 
     @property
     def counts(self) -> dict[type[Message], tuple[int, int]]:
