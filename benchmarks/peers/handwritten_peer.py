@@ -1,7 +1,12 @@
-"""The peer: what a user writes by hand in ten minutes, for the one message that is needed. It checks nothing."""
+"""What a user writes by hand in ten minutes, for the one message that is needed. It checks nothing."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from benchmarks.peers import Take
+from benchmarks.traffic import Traffic, fields_of
 
 
 class Dispatch(NamedTuple):
@@ -11,7 +16,7 @@ class Dispatch(NamedTuple):
     ttl: int
 
 
-def iter_messages(data: bytes) -> Iterator[Dispatch]:
+def read(data: bytes) -> Iterator[Dispatch]:
     offset = 0
     while offset < len(data):
         packet_count = int(data[offset + 6 : offset + 8])
@@ -30,7 +35,7 @@ def packet(packet_type: int, content: bytes) -> bytes:
     return b"P%02d%029d" % (packet_type, len(content)) + content
 
 
-def encode(message: Dispatch) -> bytes:
+def write(message: Dispatch) -> bytes:
     return (
         b"H0100304"
         + packet(1, message.queue.encode())
@@ -38,3 +43,20 @@ def encode(message: Dispatch) -> bytes:
         + packet(3, message.message_id.encode())
         + packet(5, b"%d" % message.ttl)
     )
+
+
+def wire(traffic: Traffic) -> bytes:
+    return traffic.wire
+
+
+def iter_messages(traffic: Traffic, take: Take) -> Callable[[], object]:
+    return lambda: take(read(traffic.wire))
+
+
+def decode(traffic: Traffic, take: Take) -> Callable[[], object]:
+    return lambda: take(map(next, map(read, traffic.frames)))
+
+
+def encode(traffic: Traffic, take: Take) -> Callable[[], object]:
+    messages = [Dispatch(*fields_of(message)) for message in traffic.messages]
+    return lambda: take(map(write, messages))

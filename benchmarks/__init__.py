@@ -1,0 +1,1 @@
+"""How fast phpmq is, beside what people would use instead."""

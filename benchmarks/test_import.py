@@ -1,0 +1,18 @@
+"""What `import phpmq` takes, beside a module that everybody imports, and beside starting Python alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+
+@pytest.mark.parametrize("statement", ["pass", "import json", "import phpmq"])
+def test_import(benchmark: BenchmarkFixture, statement: str) -> None:
+    benchmark.group = "import"
+    benchmark.extra_info.update(operation="import", traffic="", implementation=statement)
+    benchmark.pedantic(  # type: ignore[no-untyped-call]
+        subprocess.run, ([sys.executable, "-c", statement],), {"check": True}, rounds=30, warmup_rounds=2
+    )
