@@ -38,7 +38,7 @@ def count() -> dict[str, int]:
 def _collected(name: tuple[str, ...]) -> int:
     """Instructions of the whole process that does an operation several times more."""
     command = [*_VALGRIND, sys.executable, "-m", "benchmarks.counted", *name]
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
     done = subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode or found is None:

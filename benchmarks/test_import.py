@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -13,6 +14,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 def test_import(benchmark: BenchmarkFixture, statement: str) -> None:
     benchmark.group = "import"
     benchmark.extra_info.update(operation="import", traffic="", implementation=statement)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", statement]
     benchmark.pedantic(  # type: ignore[no-untyped-call]
-        subprocess.run, ([sys.executable, "-c", statement],), {"check": True}, rounds=30, warmup_rounds=2
+        subprocess.run, (command,), {"check": True, "env": environment}, rounds=30, warmup_rounds=2
     )

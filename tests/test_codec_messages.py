@@ -8,12 +8,13 @@ import operator
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from types import ModuleType
 from typing import Any
 
 import pytest
 from buffers import BUFFERS, WRITABLE, label
-from wire import message_wire, packet_header
+from wire import message_wire, packet_header, parts
 
 from phpmq.records import Packet
 
@@ -269,12 +270,24 @@ def test_long_and_many_names(codec: ModuleType) -> None:
     assert list(codec.iter_messages(codec.encode_many(messages))) == messages
 
 
+@pytest.mark.parametrize("size", [32, 35, 36])
+def test_contents_and_numbers_of_any_length(codec: ModuleType, size: int) -> None:
+    powers = [10**digits for digits in range(19)]
+    numbers = [0, *powers, *(power - 1 for power in powers), 12_345_678, BIGGEST]
+    for length, number in zip_longest([*range(150), 999, 1000, 9999, 10_000], numbers, fillvalue=7):
+        message = codec.Send("q" * length, b"\0" * length, number)
+        packets = (1, b"q" * length), (2, b"\0" * length), (5, b"%d" % number)
+        assert codec.encode(message, packet_header_size=size) == b"".join(parts(1, packets, size))
+
+
 def test_encode_many(codec: ModuleType) -> None:
     messages = [codec.Acknowledge("Foo", str(number)) for number in range(3)]
     for size in (32, 35, 36):
         wire = b"".join(codec.encode(message, packet_header_size=size) for message in messages)
         assert codec.encode_many(iter(messages), packet_header_size=size) == wire
     assert codec.encode_many([]) == b""
+    growing = [codec.Dispatch("Foo", bytes(2**power), "7", 60) for power in range(18)]
+    assert codec.encode_many(growing) == b"".join(map(codec.encode, growing))
 
 
 @pytest.mark.parametrize("wrong", [None, b"H0100402", ("Foo", "7"), ...])

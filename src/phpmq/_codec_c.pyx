@@ -10,6 +10,7 @@ from cpython.buffer cimport PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_XDECREF
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8, PyUnicode_FromObject
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -64,6 +65,46 @@ cdef extern from *:
         return (uint32_t)((digits & 0x0000FFFF0000FFFFu) * 42949672960001u >> 32);
     }
 
+    static inline void store_word(char *place, uint64_t word) {
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        word = __builtin_bswap64(word);
+    #endif
+        memcpy(place, &word, 8);
+    }
+
+    /* The eight digits of a number below 10**8, the reverse of `number_of`: fours, then pairs, then all. */
+    static inline uint64_t digits_of(uint32_t number) {
+        uint64_t rest = number / 10000 | (uint64_t)(number % 10000) << 32;
+        uint64_t pairs = (rest * 10486 >> 20) & 0x0000007F0000007Fu; /* by 100 */
+        pairs |= (rest - 100 * pairs) << 16;
+        rest = (pairs * 103 >> 10) & 0x000F000F000F000Fu; /* by 10 */
+        rest |= (pairs - 10 * rest) << 8;
+        return rest | 0x3030303030303030u;
+    }
+
+    /* Copy exactly so many bytes, short ones without a call: in two blocks that may overlap. */
+    static inline void copy_exactly(char *to, const char *from, size_t size) {
+        if (size > 64)
+            memcpy(to, from, size);
+        else if (size > 32) {
+            memcpy(to, from, 32);
+            memcpy(to + size - 32, from + size - 32, 32);
+        } else if (size >= 16) {
+            memcpy(to, from, 16);
+            memcpy(to + size - 16, from + size - 16, 16);
+        } else if (size >= 8) {
+            memcpy(to, from, 8);
+            memcpy(to + size - 8, from + size - 8, 8);
+        } else if (size >= 4) {
+            memcpy(to, from, 4);
+            memcpy(to + size - 4, from + size - 4, 4);
+        } else if (size) {
+            to[0] = from[0];
+            to[size / 2] = from[size / 2];
+            to[size - 1] = from[size - 1];
+        }
+    }
+
     /* Copy a text. Short ones go in whole blocks, which is quicker, where `roomy` says that 64 bytes from its start
        on may be read; that many may always be written. */
     static inline void copy_text(char *to, const unsigned char *from, int64_t size, int roomy) {
@@ -82,6 +123,9 @@ cdef extern from *:
     uint64_t load_word(const unsigned char *data) noexcept nogil
     bint are_digits(uint64_t word) noexcept nogil
     unsigned int number_of(uint64_t digits) noexcept nogil
+    void store_word(char *place, uint64_t word) noexcept nogil
+    uint64_t digits_of(unsigned int number) noexcept nogil
+    void copy_exactly(char *to, const char *from_, size_t size) noexcept nogil
     void copy_text(char *to, const unsigned char *from_, int64_t size, bint roomy) noexcept nogil
 
 cdef extern from "Python.h":
@@ -89,6 +133,8 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     void *PyUnicode_DATA(object text)
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 largest)
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
+    int resize_bytes "_PyBytes_Resize"(PyObject **data, Py_ssize_t size) except -1
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 __version__ = PHPMQ_VERSION.decode()
@@ -602,7 +648,12 @@ cdef object to_int(object value, str name):
     return int.__index__(_index(value))
 
 
+cdef object DEFAULT_SIZE = DEFAULT_PACKET_HEADER_SIZE  # small numbers are one object each
+
+
 cdef int to_header_size(object value) except -1:
+    if value is DEFAULT_SIZE:
+        return 32
     size = to_int(value, "packet_header_size")
     if size == 32 or size == 35 or size == 36:
         return size
@@ -967,13 +1018,22 @@ cdef int add_number(Plan *plan, int type, object number) except -1:
     return 0
 
 
-cdef Py_ssize_t write_digits(char *place, uint64_t number) noexcept nogil:
+cdef inline Py_ssize_t write_digits(char *place, uint64_t number) noexcept nogil:
+    """Write a number without leading zeros, of 20 bytes that may be written."""
+    cdef Py_ssize_t size = digit_count(number)
+    if size <= 8:
+        store_word(place, digits_of(<unsigned int>number) >> (64 - 8 * size))
+    else:
+        write_field(place, size, number)
+    return size
+
+
+cdef inline Py_ssize_t digit_count(uint64_t number) noexcept nogil:
     cdef Py_ssize_t size = 1
-    cdef uint64_t rest = number
-    while rest >= 10:
-        rest /= 10
+    cdef uint64_t bound = 10
+    while number >= bound and size < 19:
+        bound *= 10
         size += 1
-    write_field(place, size, number)
     return size
 
 
@@ -1035,13 +1095,28 @@ cdef bint make_plan(object message, int header_size, Plan *plan) except -1:
 
 
 cdef inline char *write_message_header(char *out, int type, int count) noexcept nogil:
-    memcpy(out, b"H0100000", HEADER)
-    write_field(out + 3, 3, type)
-    write_field(out + 6, 2, count)
+    if type <= 9 and count <= 9:
+        store_word(out, 0x3030303030313048u | <uint64_t>type << 40 | <uint64_t>count << 56)  # "H0100", and "0" between
+    else:
+        memcpy(out, b"H0100000", HEADER)
+        write_field(out + 3, 3, type)
+        write_field(out + 6, 2, count)
     return out + HEADER
 
 
 cdef inline char *write_packet_header(char *out, int header_size, int type, uint64_t length) noexcept nogil:
+    cdef uint64_t zeros = 0x3030303030303030u
+    if type > 9 or length >= 100_000_000:
+        return write_long_packet_header(out, header_size, type, length)
+    store_word(out, 0x3030303030003050u | <uint64_t>(c'0' + type) << 16)  # "P0", the type, zeros
+    store_word(out + 8, zeros)
+    store_word(out + 16, zeros)
+    store_word(out + header_size - 16, zeros)
+    store_word(out + header_size - 8, digits_of(<unsigned int>length))
+    return out + header_size
+
+
+cdef char *write_long_packet_header(char *out, int header_size, int type, uint64_t length) noexcept nogil:
     memset(out, c'0', header_size)
     out[0] = c'P'
     write_field(out + 1, 2, type)
@@ -1058,7 +1133,7 @@ cdef int write_plan(const Plan *plan, int header_size, char *out) except -1:
         part = &plan.parts[place]
         out = write_packet_header(out, header_size, part.type, part.size)
         if part.data != NULL:
-            memcpy(out, part.data, part.size)
+            copy_exactly(out, part.data, part.size)
         else:
             encoded = (<str>part.text).encode("utf-8", "surrogateescape")
             memcpy(out, PyBytes_AS_STRING(encoded), part.size)
@@ -1091,19 +1166,24 @@ def encode_many(messages, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
     """
     cdef Plan plan
     cdef int header_size = to_header_size(packet_header_size)
-    cdef tuple every = tuple(messages)
     cdef Py_ssize_t size = 0
-    for number, message in enumerate(every):
-        if not make_plan(message, header_size, &plan):
-            raise no_message(message, f"messages[{number}]")
-        size += plan.size
-    cdef bytes frames = PyBytes_FromStringAndSize(NULL, size)
-    cdef char *out = PyBytes_AS_STRING(frames)
-    for message in every:
-        make_plan(message, header_size, &plan)
-        write_plan(&plan, header_size, out)
-        out += plan.size
-    return frames
+    cdef Py_ssize_t room = 0
+    cdef Py_ssize_t number = 0
+    cdef PyObject *frames = new_bytes(NULL, 0)
+    try:
+        for message in messages:
+            if not make_plan(message, header_size, &plan):
+                raise no_message(message, f"messages[{number}]")
+            if plan.size > room - size:
+                room += room + plan.size
+                resize_bytes(&frames, room)
+            write_plan(&plan, header_size, PyBytes_AS_STRING(<object>frames) + size)
+            size += plan.size
+            number += 1
+        resize_bytes(&frames, size)
+        return <object>frames
+    finally:
+        Py_XDECREF(frames)  # NULL if there was no memory
 
 
 def encode_into(message, buffer, offset=0, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
