@@ -10,7 +10,6 @@ from cpython.buffer cimport PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_XDECREF
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8, PyUnicode_FromObject
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -133,8 +132,6 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     void *PyUnicode_DATA(object text)
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 largest)
-    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
-    int resize_bytes "_PyBytes_Resize"(PyObject **data, Py_ssize_t size) except -1
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 __version__ = PHPMQ_VERSION.decode()
@@ -1166,24 +1163,19 @@ def encode_many(messages, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
     """
     cdef Plan plan
     cdef int header_size = to_header_size(packet_header_size)
+    cdef tuple every = tuple(messages)
     cdef Py_ssize_t size = 0
-    cdef Py_ssize_t room = 0
-    cdef Py_ssize_t number = 0
-    cdef PyObject *frames = new_bytes(NULL, 0)
-    try:
-        for message in messages:
-            if not make_plan(message, header_size, &plan):
-                raise no_message(message, f"messages[{number}]")
-            if plan.size > room - size:
-                room += room + plan.size
-                resize_bytes(&frames, room)
-            write_plan(&plan, header_size, PyBytes_AS_STRING(<object>frames) + size)
-            size += plan.size
-            number += 1
-        resize_bytes(&frames, size)
-        return <object>frames
-    finally:
-        Py_XDECREF(frames)  # NULL if there was no memory
+    for number, message in enumerate(every):
+        if not make_plan(message, header_size, &plan):
+            raise no_message(message, f"messages[{number}]")
+        size += plan.size
+    cdef bytes frames = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *out = PyBytes_AS_STRING(frames)
+    for message in every:
+        make_plan(message, header_size, &plan)
+        write_plan(&plan, header_size, out)
+        out += plan.size
+    return frames
 
 
 def encode_into(message, buffer, offset=0, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
