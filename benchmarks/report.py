@@ -102,11 +102,14 @@ def chart(run: Run) -> Any:
     dots = altair.Chart(altair.InlineData(rows)).mark_point(filled=True, size=80, opacity=0.9)
     encoded = dots.encode(
         x=altair.X(
-            "speed:Q", scale=altair.Scale(type="log"), title="messages per second", axis=altair.Axis(format="~s")
+            "speed:Q",
+            scale=altair.Scale(type="log"),
+            title="messages per second",
+            axis=altair.Axis(format="~s", values=[10**power for power in range(9)]),
         ),
         y=altair.Y("operation:N", sort=order, title=None, axis=altair.Axis(grid=True)),
-        color=altair.Color("who:N", sort=names, title=None, legend=altair.Legend(orient="bottom", columns=4)),
-        shape=altair.Shape("who:N", sort=names, title=None),
+        color=altair.Color("who:N", sort=names, title=None, legend=altair.Legend(orient="bottom", columns=5)),
+        shape=altair.Shape("who:N", sort=names, legend=None),
     )
     return encoded.properties(width=330, height=220).facet(altair.Column("contents:N", title=None))
 
