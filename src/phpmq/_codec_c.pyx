@@ -2713,7 +2713,6 @@ fill_forms_by_fields()
 cdef int64_t row_size(_Givens givens, int64_t row, Walk *walk) noexcept nogil:
     """The bytes of the frame of a row; -1 if the row is no message."""
     cdef unsigned int present = givens.present(row)
-    cdef char[20] digits
     cdef int64_t number, size
     cdef Text raw
     cdef int column, kind, count
@@ -2735,7 +2734,7 @@ cdef int64_t row_size(_Givens givens, int64_t row, Walk *walk) noexcept nogil:
             number = givens.number(column, row)
             if number < 0:
                 return -1
-            size += write_digits(digits, number)
+            size += digit_count(number)
         else:
             size += givens.text(column, row).size
     return size
