@@ -28,8 +28,13 @@ _MORE_INSTRUCTIONS, _LESS_RATIO = 0.05, 0.25
 
 
 def platform_key() -> str:
-    """What instructions and ratios depend on beside the code."""
-    assert phpmq.BACKEND == "cython", "the compiled codec is what is checked"
+    """What instructions and ratios depend on beside the code.
+
+    Raises:
+        RuntimeError: there is no compiled codec.
+    """
+    if phpmq.BACKEND != "cython":
+        raise RuntimeError(f"the compiled codec is what is checked, and this is {phpmq.BACKEND}")
     from phpmq import _codec_c  # noqa: PLC0415
 
     # A compiler leaves its name in what it makes; that of Python itself may be another one.
@@ -58,11 +63,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("run", nargs="*", type=Path, help="by pytest benchmarks --benchmark-json")
     parser.add_argument("--record", action="store_true", help="take the figures as the baseline")
     options = parser.parse_args(arguments)
-    found: dict[str, Any] = {"instructions": count()}
+    try:
+        key = platform_key()
+        found: dict[str, Any] = {"instructions": count()}
+    except RuntimeError as error:
+        parser.error(str(error))
     if options.run:
         found["ratios"] = ratios(read_runs(options.run))
     baselines = json.loads(BASELINE.read_text())
-    key = platform_key()
     if options.record or key not in baselines:
         baselines[key] = {"ratios": {}, **baselines.get(key, {}), **found}
         BASELINE.write_text(json.dumps(baselines, indent=1, sort_keys=True) + "\n")

@@ -1,6 +1,8 @@
 """How many instructions an operation takes for a message: the same in every run, whatever else the machine does.
 
-python -m benchmarks.instructions    # counts them, by valgrind's callgrind
+    python -m benchmarks.instructions
+
+By valgrind's callgrind, which has to be installed.
 """
 
 from __future__ import annotations

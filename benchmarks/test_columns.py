@@ -70,8 +70,7 @@ def reading(source: Path, **options: Any) -> Callable[[], object]:
 
 
 def test_columns(measure: Measure, file: File, backend: str) -> None:
-    read = reading(file.path)
-    measure("columns", file.traffic, backend, read, file.repeat)
+    measure("columns", file.traffic, backend, reading(file.path), file.repeat)
 
 
 def test_copy(measure: Measure, file: File) -> None:
@@ -117,16 +116,13 @@ def test_encode_batch(measure: Measure, file: File, backend: str) -> None:
     measure("encode_batch", file.traffic, backend, lambda: deque(map(encode_batch, batches), maxlen=0))
 
 
-@pytest.mark.parametrize("columns", ["offset", "queue"])
-def test_one_column(measure: Measure, file: File, backend: str, columns: str) -> None:
-    read = reading(file.path, columns=[columns])
-    measure(f"column {columns}", file.traffic, backend, read, file.repeat)
+@pytest.mark.parametrize("column", ["offset", "queue"])
+def test_one_column(measure: Measure, file: File, backend: str, column: str) -> None:
+    measure(f"column {column}", file.traffic, backend, reading(file.path, columns=[column]), file.repeat)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads(measure: Measure, file: File, threads: int) -> None:
-    read = reading(file.path, threads=threads)
-    measure(f"columns by {threads} threads", file.traffic, phpmq.BACKEND, read, file.repeat)
+def test_threads(measure: Measure, file: File) -> None:
+    measure("columns by 2 threads", file.traffic, phpmq.BACKEND, reading(file.path, threads=2), file.repeat)
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["guessed", "exact"])

@@ -13,7 +13,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 @pytest.mark.parametrize("statement", ["pass", "import json", "import phpmq"])
 def test_import(benchmark: BenchmarkFixture, statement: str) -> None:
     benchmark.group = "import"
-    benchmark.extra_info.update(operation="import", traffic="", implementation=statement)
+    benchmark.extra_info.update(operation="import", implementation=statement)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-c", statement]
     benchmark.pedantic(  # type: ignore[no-untyped-call]

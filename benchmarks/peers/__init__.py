@@ -28,6 +28,20 @@ OPERATIONS = {
 }
 
 
+def feeding(
+    make: Callable[[], Any], items: Callable[[Any], Iterable[object]], chunks: list[bytes], take: Take
+) -> Callable[[], object]:
+    """What feeds a new decoder with chunks, and takes the items that there are after each."""
+
+    def receive() -> None:
+        decoder = make()
+        for chunk in chunks:
+            decoder.feed(chunk)
+            take(items(decoder))
+
+    return receive
+
+
 def load(name: str) -> Any:
     """A codec or a peer, by its name.
 

@@ -7,7 +7,7 @@ from itertools import repeat
 from types import ModuleType
 from typing import Any
 
-from benchmarks.peers import Take
+from benchmarks.peers import Take, feeding
 from benchmarks.traffic import Traffic, fields_of
 
 
@@ -25,10 +25,10 @@ class Codec:
         return lambda: take(self.codec.iter_messages(traffic.wire))
 
     def decoder_64KiB(self, traffic: Traffic, take: Take) -> Callable[[], object]:  # noqa: N802 (a unit)
-        return self._decoder(traffic, 65536, take)
+        return feeding(self.codec.Decoder, iter, traffic.chunks(65536), take)
 
     def decoder_1400B(self, traffic: Traffic, take: Take) -> Callable[[], object]:  # noqa: N802
-        return self._decoder(traffic, 1400, take)
+        return feeding(self.codec.Decoder, iter, traffic.chunks(1400), take)
 
     def decode(self, traffic: Traffic, take: Take) -> Callable[[], object]:
         return lambda: take(map(self.codec.decode, traffic.frames))
@@ -44,17 +44,6 @@ class Codec:
     def encode_into(self, traffic: Traffic, take: Take) -> Callable[[], object]:
         messages, buffer = self._messages(traffic), bytearray(max(map(len, traffic.frames)))
         return lambda: take(map(self.codec.encode_into, messages, repeat(buffer)))
-
-    def _decoder(self, traffic: Traffic, size: int, take: Take) -> Callable[[], object]:
-        chunks = traffic.chunks(size)
-
-        def receive() -> None:
-            decoder = self.codec.Decoder()
-            for chunk in chunks:
-                decoder.feed(chunk)
-                take(decoder)
-
-        return receive
 
     def _messages(self, traffic: Traffic) -> list[Any]:
         return [getattr(self.codec, type(message).__name__)(*fields_of(message)) for message in traffic.messages]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import hiredis
 
-from benchmarks.peers import Take
+from benchmarks.peers import Take, feeding
 from benchmarks.traffic import Traffic, chunks
 
 
@@ -17,16 +17,15 @@ def wire(traffic: Traffic) -> bytes:
     return b"".join(map(hiredis.pack_command, traffic.rows()))
 
 
-def iter_messages(traffic: Traffic, take: Take) -> Callable[[], object]:
-    return decoder_64KiB(traffic, take)
-
-
 def decoder_64KiB(traffic: Traffic, take: Take) -> Callable[[], object]:  # noqa: N802 (a unit)
-    return _reader(traffic, 65536, take)
+    return feeding(hiredis.Reader, _messages, chunks(wire(traffic), 65536), take)
+
+
+iter_messages = decoder_64KiB
 
 
 def decoder_1400B(traffic: Traffic, take: Take) -> Callable[[], object]:  # noqa: N802
-    return _reader(traffic, 1400, take)
+    return feeding(hiredis.Reader, _messages, chunks(wire(traffic), 1400), take)
 
 
 def decode(traffic: Traffic, take: Take) -> Callable[[], object]:
@@ -45,13 +44,5 @@ def encode(traffic: Traffic, take: Take) -> Callable[[], object]:
     return lambda: take(map(hiredis.pack_command, rows))
 
 
-def _reader(traffic: Traffic, size: int, take: Take) -> Callable[[], object]:
-    fed = chunks(wire(traffic), size)
-
-    def receive() -> None:
-        reader = hiredis.Reader()
-        for chunk in fed:
-            reader.feed(chunk)
-            take(iter(reader.gets, False))  # False is what it gives where more bytes are needed
-
-    return receive
+def _messages(reader: hiredis.Reader) -> Iterator[object]:
+    return iter(reader.gets, False)  # which it gives where more bytes are needed

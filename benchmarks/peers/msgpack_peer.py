@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgpack
 
-from benchmarks.peers import Take
+from benchmarks.peers import Take, feeding
 from benchmarks.traffic import Traffic, chunks
 
 
@@ -17,16 +17,15 @@ def wire(traffic: Traffic) -> bytes:
     return b"".join(map(msgpack.packb, traffic.rows()))
 
 
-def iter_messages(traffic: Traffic, take: Take) -> Callable[[], object]:
-    return decoder_64KiB(traffic, take)
-
-
 def decoder_64KiB(traffic: Traffic, take: Take) -> Callable[[], object]:  # noqa: N802 (a unit)
-    return _unpacker(traffic, 65536, take)
+    return feeding(msgpack.Unpacker, iter, chunks(wire(traffic), 65536), take)
+
+
+iter_messages = decoder_64KiB
 
 
 def decoder_1400B(traffic: Traffic, take: Take) -> Callable[[], object]:  # noqa: N802
-    return _unpacker(traffic, 1400, take)
+    return feeding(msgpack.Unpacker, iter, chunks(wire(traffic), 1400), take)
 
 
 def decode(traffic: Traffic, take: Take) -> Callable[[], object]:
@@ -49,15 +48,3 @@ def encode_many(traffic: Traffic, take: Take) -> Callable[[], object]:
         take([packer.bytes()])
 
     return pack
-
-
-def _unpacker(traffic: Traffic, size: int, take: Take) -> Callable[[], object]:
-    fed = chunks(wire(traffic), size)
-
-    def receive() -> None:
-        unpacker = msgpack.Unpacker()
-        for chunk in fed:
-            unpacker.feed(chunk)
-            take(unpacker)
-
-    return receive

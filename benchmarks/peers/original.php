@@ -23,7 +23,7 @@ spl_autoload_register(static function (string $class) use ($checkout): void {
 });
 
 // The protocol leaves ids and queue names to those who use it.
-final class Id implements IdentifiesMessage
+trait Text
 {
     use StringRepresenting;
 
@@ -35,6 +35,11 @@ final class Id implements IdentifiesMessage
     {
         return $this->text;
     }
+}
+
+final class Id implements IdentifiesMessage
+{
+    use Text;
 
     public function equals(IdentifiesMessage $other): bool
     {
@@ -44,16 +49,7 @@ final class Id implements IdentifiesMessage
 
 final class Queue implements IdentifiesQueue
 {
-    use StringRepresenting;
-
-    public function __construct(private string $text)
-    {
-    }
-
-    public function toString(): string
-    {
-        return $this->text;
-    }
+    use Text;
 
     public function equals(IdentifiesQueue $other): bool
     {
