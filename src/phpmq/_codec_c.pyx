@@ -199,16 +199,25 @@ cdef enum:
     MOST_PACKETS = 99
     MOST_INTEGER_DIGITS = 19
 
-# The packet types of each form as a bit set, by message type and packet count; 0 where there is no such form.
+# By message type and packet count, the packet types of each form: as a bit set, and one by one in canonical order.
+# 0 where there is no such form, and behind the last packet.
 cdef unsigned int[7][5] FORMS
+cdef int[7][5][4] ORDERS
+
+# How a plain packet header begins, by the packet type: "P0", the type, and zeros.
+cdef uint64_t[10] HEADS
 
 
 cdef int fill_forms() except -1:
-    cdef int type, count, packet
+    cdef int type, count, place, packet
     memset(FORMS, 0, sizeof(FORMS))
+    memset(ORDERS, 0, sizeof(ORDERS))
     for (type, count), form in CATALOGUE.items():
-        for packet in form.packets:
+        for place, packet in enumerate(form.packets):
             FORMS[type][count] |= 1u << packet
+            ORDERS[type][count][place] = packet
+    for packet in range(10):
+        HEADS[packet] = 0x3030303030003050u | <uint64_t>(c'0' + packet) << 16
     return 0
 
 
@@ -294,61 +303,64 @@ cdef inline int plain_message_header(const unsigned char *header) noexcept nogil
 
 cdef inline int plain_packet_header(Walk *walk, const unsigned char *header, int64_t *length) noexcept nogil:
     """The type of a packet header, of one digit, and its length, of eight; -1 where it needs a closer look."""
+    cdef unsigned int type = <unsigned int>header[2] - <unsigned int>c'0'
+    return <int>type if type <= 9 and is_plain_header(walk, header, walk.header_size, type, length) else -1
+
+
+cdef inline bint is_plain_header(
+    Walk *walk, const unsigned char *header, int64_t header_size, unsigned int type, int64_t *length
+) noexcept nogil:
+    """Whether this is a packet header of that type with a length of eight digits, which is given then."""
     cdef uint64_t zeros = 0x3030303030303030u
-    cdef int size = walk.header_size
-    cdef uint64_t first = load_word(header)
-    cdef uint64_t last = load_word(header + size - 8)
-    cdef unsigned int type = <unsigned int>(first >> 16 & 0xFF) - <unsigned int>c'0'
-    # In a header of 32 bytes the last of these words is the second one again.
+    cdef uint64_t last = load_word(header + header_size - 8)
     if (
-        first & 0xFFFFFFFFFF00FFFFu ^ 0x3030303030003050u  # "P0", the type, zeros
-        | load_word(header + size - 16) ^ zeros
-        | load_word(header + size - 24) ^ zeros
-        | load_word(header + (size - 32 if size > 32 else 8)) ^ zeros
-    ) or type > 9:
-        return -1
+        load_word(header) ^ HEADS[type]
+        | load_word(header + 8) ^ zeros
+        | load_word(header + 16) ^ zeros
+        | load_word(header + header_size - 16) ^ zeros  # which in a header of 32 bytes is the same again
+    ):
+        return False
     # Lengths of one packet type mostly repeat. A processor goes on with the old length before it knows that the
     # digits are the same, where it would have to wait for the end of a multiplication.
     if last != walk.last_digits[type]:
         if not are_digits(last):
-            return -1
+            return False
         walk.last_digits[type] = last
         walk.last_lengths[type] = number_of(last)
     length[0] = walk.last_lengths[type]
-    return type
+    return True
 
 
-cdef inline bint is_plain_message(Walk *walk, const unsigned char *frame, int64_t size) noexcept nogil:
-    """Walk over a message that is whole and right, its headers plain. False says nothing but: look closer."""
-    cdef int header_size = walk.header_size
+cdef inline bint is_plain_message(
+    Walk *walk, const unsigned char *frame, int64_t size, int64_t header_size
+) noexcept nogil:
+    """Walk over a message that is whole and right, its headers plain and its packets in canonical order.
+
+    At least the message header is at hand. False says nothing but: look closer.
+    """
     cdef int64_t most = min(size, walk.limit)
     cdef int64_t at = HEADER
     cdef int64_t length
     cdef uint64_t word
-    cdef unsigned int allowed, type, count, _step
-    cdef int packet
-    if size < HEADER:
-        return False
+    cdef unsigned int type, count, packet, step
     word = load_word(frame)
     type = <unsigned int>(word >> 40 & 0xFF) - <unsigned int>c'0'
     count = <unsigned int>(word >> 56) - <unsigned int>c'0'
     if (word & 0x00FF00FFFFFFFFFFu) != 0x0030003030313048u or type > DEAD_LETTER or count > 4:  # "H0100", "0" between
         return False
-    allowed = FORMS[type][count]
-    if allowed == 0:
+    if FORMS[type][count] == 0:
         return False
-    for _step in range(count):
-        if size - at < header_size:
+    for step in range(count):
+        packet = ORDERS[type][count][step]
+        if size - at < header_size or not is_plain_header(walk, frame + at, header_size, packet, &length):
             return False
-        packet = plain_packet_header(walk, frame + at, &length)
         at += header_size
-        if packet < 0 or not allowed >> packet & 1 or length > most - at:
+        if length > most - at:
             return False
         if packet >= COUNT and not (
             1 <= length <= MOST_INTEGER_DIGITS and is_integer(frame + at, length, &walk.number)
         ):
             return False
-        allowed ^= 1u << packet
         walk.packets[packet].start = at
         walk.packets[packet].size = length
         at += length
@@ -504,12 +516,16 @@ cdef inline Verdict begin_content(Walk *walk) noexcept nogil:
 
 cdef inline bint is_integer(const unsigned char *content, int64_t size, int64_t *number) noexcept nogil:
     """Whether the content, of 1 to 19 bytes, is canonical; and the number that it is then."""
-    cdef uint64_t result = 0
+    cdef unsigned int digit = <unsigned int>content[0] - <unsigned int>c'0'
+    cdef uint64_t result = digit
     cdef int64_t place
-    for place in range(size):
-        if not is_digit(content[place]) or (place == 1 and result == 0):
+    if digit > 9 or (digit == 0 and size > 1):
+        return False
+    for place in range(1, size):
+        digit = <unsigned int>content[place] - <unsigned int>c'0'
+        if digit > 9:
             return False
-        result = result * 10 + (content[place] - c'0')  # at most 19 digits: below 2**64
+        result = result * 10 + digit  # at most 19 digits: below 2**64
     number[0] = <int64_t>result
     return result <= <uint64_t>INT64_MAX
 
@@ -549,22 +565,36 @@ cdef void place(Cursor *cursor) noexcept nogil:
     begin(&cursor.walk, cursor.messages)
 
 
-cdef Found find_next(
+cdef inline Found find_next(
     Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop, bint final
 ) noexcept nogil:
     """Find the next item in the bytes from `origin` (where `data` points) up to `stop`, and stay before it."""
-    cdef Verdict verdict
+    cdef Walk *walk = &cursor.walk
     cdef const unsigned char *frame
+    cdef int64_t size = stop - cursor.at
+    if cursor.messages and cursor.state == FRAMES and is_new(walk) and size >= HEADER:
+        frame = data + (cursor.at - origin)
+        if (
+            is_plain_message(walk, frame, size, 32)  # where the compiler knows the size, it is quicker
+            if walk.header_size == 32
+            else is_plain_message(walk, frame, size, walk.header_size)
+        ):
+            return ITEM
+    return look_closer(cursor, data, origin, stop, final)
+
+
+cdef Found look_closer(
+    Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop, bint final
+) noexcept nogil:
+    """`find_next` for whatever stands there."""
+    cdef Verdict verdict
     cdef const unsigned char *candidate
     cdef int64_t end
     while True:
         if cursor.state == FRAMES:
             if cursor.at == stop:
                 return NOTHING
-            frame = data + (cursor.at - origin)
-            if cursor.messages and is_new(&cursor.walk) and is_plain_message(&cursor.walk, frame, stop - cursor.at):
-                return ITEM
-            verdict = walk_on(&cursor.walk, frame, stop - cursor.at)
+            verdict = walk_on(&cursor.walk, data + (cursor.at - origin), stop - cursor.at)
             if verdict == WHOLE:
                 return ITEM
             if verdict == FAULTY:
@@ -2521,13 +2551,8 @@ cdef Found fill_rows(
 ) noexcept nogil:
     """Put all whole messages up to the boundary `end` into the rows; say what stands behind them."""
     cdef Found found
-    cdef const unsigned char *frame
     while cursor.state != FRAMES or cursor.at < end:
-        frame = data + (cursor.at - origin)
-        if cursor.state == FRAMES and is_new(&cursor.walk) and is_plain_message(&cursor.walk, frame, stop - cursor.at):
-            found = ITEM
-        else:
-            found = find_next(cursor, data, origin, stop, final)
+        found = find_next(cursor, data, origin, stop, final)
         if found == ITEM:
             found = put_message(
                 rows, &cursor.walk, data + (cursor.at - origin), cursor.at, data + (stop - origin)
@@ -2592,7 +2617,7 @@ def _find_frame(
         cursor.state = SEARCH
         cursor.at = cursor.damage_start = min(max(place, 0), view.len)
         with nogil:
-            find_next(&cursor, <const unsigned char *>view.buf, 0, view.len, True)
+            look_closer(&cursor, <const unsigned char *>view.buf, 0, view.len, True)
         return cursor.at
     finally:
         PyBuffer_Release(&view)
