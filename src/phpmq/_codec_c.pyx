@@ -767,20 +767,16 @@ cdef object to_number(object value, str name):
 
 # --- Messages --------------------------------------------------------------------------------------
 
+@cython.no_gc
+@cython.freelist(64)
 cdef class _Message:
-    """What the seven message classes share."""
+    """What the seven message classes share: all fields that any of them has, as only objects of one size can be taken
+    from one list of free ones."""
 
     cdef readonly str queue
-
-    cdef str first_queue(self, object queue):
-        # `__init__` of an extension type can be called again, and a message must not change. Its queue is set
-        # last, so that a message with a queue has everything.
-        if self.queue is not None:
-            raise TypeError(f"{type(self).__name__} is immutable")
-        return to_text(queue, "queue")
-
-    cdef tuple fields(self):
-        return tuple([getattr(self, name) for name in self.__match_args__])
+    cdef bytes _content
+    cdef str _message_id
+    cdef object _number  # the TTL or the count
 
     def __repr__(self):
         fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.__match_args__])
@@ -789,10 +785,10 @@ cdef class _Message:
     def __eq__(self, other):
         if type(self) is not type(other):
             return NotImplemented
-        return self.fields() == (<_Message>other).fields()
+        return fields_of(self) == fields_of(other)
 
     def __hash__(self):
-        return hash((type(self), self.fields()))
+        return hash((type(self), fields_of(self)))
 
     def __bytes__(self):
         return encode(self)
@@ -804,16 +800,27 @@ cdef class _Message:
         return self
 
     def __replace__(self, /, **changes):
-        return type(self)(**(dict(zip(self.__match_args__, self.fields())) | changes))
+        return type(self)(**(dict(zip(self.__match_args__, fields_of(self))) | changes))
 
     def __reduce__(self):
         from phpmq._backend import rebuild
 
-        return rebuild, (type(self).__name__, self.fields())
+        return rebuild, (type(self).__name__, fields_of(self))
+
+
+cdef tuple fields_of(_Message message):
+    return tuple([getattr(message, name) for name in message.__match_args__])
+
+
+cdef str first_queue(_Message message, object queue):
+    # `__init__` of an extension type can be called again, and a message must not change. Its queue is set
+    # last, so that a message with a queue has everything.
+    if message.queue is not None:
+        raise TypeError(f"{type(message).__name__} is immutable")
+    return to_text(queue, "queue")
 
 
 @cython.final
-@cython.no_gc
 cdef class Send(_Message):
     """Send(queue, content, ttl=None)
 --
@@ -830,18 +837,23 @@ Raises:
 """
 
     __match_args__ = ("queue", "content", "ttl")
-    cdef readonly bytes content
-    cdef readonly object ttl
 
     def __init__(self, queue, content, ttl=None):
-        queue = self.first_queue(queue)
-        self.content = to_content(content, "content")
-        self.ttl = None if ttl is None else to_number(ttl, "ttl")
+        queue = first_queue(self, queue)
+        self._content = to_content(content, "content")
+        self._number = None if ttl is None else to_number(ttl, "ttl")
         self.queue = queue
+
+    @property
+    def content(self):
+        return self._content
+
+    @property
+    def ttl(self):
+        return self._number
 
 
 @cython.final
-@cython.no_gc
 cdef class Consume(_Message):
     """Consume(queue, count)
 --
@@ -853,16 +865,18 @@ Raises:
 """
 
     __match_args__ = ("queue", "count")
-    cdef readonly object count
 
     def __init__(self, queue, count):
-        queue = self.first_queue(queue)
-        self.count = to_number(count, "count")
+        queue = first_queue(self, queue)
+        self._number = to_number(count, "count")
         self.queue = queue
+
+    @property
+    def count(self):
+        return self._number
 
 
 @cython.final
-@cython.no_gc
 cdef class Dispatch(_Message):
     """Dispatch(queue, content, message_id, ttl=None)
 --
@@ -880,20 +894,28 @@ Raises:
 """
 
     __match_args__ = ("queue", "content", "message_id", "ttl")
-    cdef readonly bytes content
-    cdef readonly str message_id
-    cdef readonly object ttl
 
     def __init__(self, queue, content, message_id, ttl=None):
-        queue = self.first_queue(queue)
-        self.content = to_content(content, "content")
-        self.message_id = to_text(message_id, "message_id")
-        self.ttl = None if ttl is None else to_number(ttl, "ttl")
+        queue = first_queue(self, queue)
+        self._content = to_content(content, "content")
+        self._message_id = to_text(message_id, "message_id")
+        self._number = None if ttl is None else to_number(ttl, "ttl")
         self.queue = queue
+
+    @property
+    def content(self):
+        return self._content
+
+    @property
+    def message_id(self):
+        return self._message_id
+
+    @property
+    def ttl(self):
+        return self._number
 
 
 @cython.final
-@cython.no_gc
 cdef class Acknowledge(_Message):
     """Acknowledge(queue, message_id)
 --
@@ -905,16 +927,18 @@ Raises:
 """
 
     __match_args__ = ("queue", "message_id")
-    cdef readonly str message_id
 
     def __init__(self, queue, message_id):
-        queue = self.first_queue(queue)
-        self.message_id = to_text(message_id, "message_id")
+        queue = first_queue(self, queue)
+        self._message_id = to_text(message_id, "message_id")
         self.queue = queue
+
+    @property
+    def message_id(self):
+        return self._message_id
 
 
 @cython.final
-@cython.no_gc
 cdef class Requeue(_Message):
     """Requeue(queue, message_id, ttl)
 --
@@ -931,18 +955,23 @@ Raises:
 """
 
     __match_args__ = ("queue", "message_id", "ttl")
-    cdef readonly str message_id
-    cdef readonly object ttl
 
     def __init__(self, queue, message_id, ttl):
-        queue = self.first_queue(queue)
-        self.message_id = to_text(message_id, "message_id")
-        self.ttl = to_number(ttl, "ttl")
+        queue = first_queue(self, queue)
+        self._message_id = to_text(message_id, "message_id")
+        self._number = to_number(ttl, "ttl")
         self.queue = queue
+
+    @property
+    def message_id(self):
+        return self._message_id
+
+    @property
+    def ttl(self):
+        return self._number
 
 
 @cython.final
-@cython.no_gc
 cdef class DeadLetter(_Message):
     """DeadLetter(queue, message_id)
 --
@@ -954,16 +983,18 @@ Raises:
 """
 
     __match_args__ = ("queue", "message_id")
-    cdef readonly str message_id
 
     def __init__(self, queue, message_id):
-        queue = self.first_queue(queue)
-        self.message_id = to_text(message_id, "message_id")
+        queue = first_queue(self, queue)
+        self._message_id = to_text(message_id, "message_id")
         self.queue = queue
+
+    @property
+    def message_id(self):
+        return self._message_id
 
 
 @cython.final
-@cython.no_gc
 cdef class Receipt(_Message):
     """Receipt(queue, message_id)
 --
@@ -975,12 +1006,15 @@ Raises:
 """
 
     __match_args__ = ("queue", "message_id")
-    cdef readonly str message_id
 
     def __init__(self, queue, message_id):
-        queue = self.first_queue(queue)
-        self.message_id = to_text(message_id, "message_id")
+        queue = first_queue(self, queue)
+        self._message_id = to_text(message_id, "message_id")
         self.queue = queue
+
+    @property
+    def message_id(self):
+        return self._message_id
 
 
 Message = Send | Consume | Dispatch | Acknowledge | Requeue | DeadLetter | Receipt
@@ -1077,48 +1111,39 @@ cdef inline void write_field(char *field, Py_ssize_t size, uint64_t number) noex
 cdef bint make_plan(object message, int header_size, Plan *plan) except -1:
     """Plan the frame of a message; False where it is none."""
     cdef int place
-    plan.count = 0
-    kind = type(message)
-    if kind is Dispatch:
-        plan.type = DISPATCH
-        add_text(plan, QUEUE, (<Dispatch>message).queue)
-        add_content(plan, (<Dispatch>message).content)
-        add_text(plan, MESSAGE_ID, (<Dispatch>message).message_id)
-        if (<Dispatch>message).ttl is not None:
-            add_number(plan, TTL, (<Dispatch>message).ttl)
-    elif kind is Send:
-        plan.type = SEND
-        add_text(plan, QUEUE, (<Send>message).queue)
-        add_content(plan, (<Send>message).content)
-        if (<Send>message).ttl is not None:
-            add_number(plan, TTL, (<Send>message).ttl)
-    elif kind is Acknowledge:
-        plan.type = ACKNOWLEDGE
-        add_text(plan, QUEUE, (<Acknowledge>message).queue)
-        add_text(plan, MESSAGE_ID, (<Acknowledge>message).message_id)
-    elif kind is Consume:
-        plan.type = CONSUME
-        add_text(plan, QUEUE, (<Consume>message).queue)
-        add_number(plan, COUNT, (<Consume>message).count)
-    elif kind is Requeue:
-        plan.type = REQUEUE
-        add_text(plan, QUEUE, (<Requeue>message).queue)
-        add_text(plan, MESSAGE_ID, (<Requeue>message).message_id)
-        add_number(plan, TTL, (<Requeue>message).ttl)
-    elif kind is DeadLetter:
-        plan.type = DEAD_LETTER
-        add_text(plan, QUEUE, (<DeadLetter>message).queue)
-        add_text(plan, MESSAGE_ID, (<DeadLetter>message).message_id)
-    elif kind is Receipt:
-        plan.type = REQUEUE
-        add_text(plan, QUEUE, (<Receipt>message).queue)
-        add_text(plan, MESSAGE_ID, (<Receipt>message).message_id)
-    else:
+    cdef _Message fields
+    plan.type = type_of(message)
+    if plan.type == 0:
         return False
+    fields = <_Message>message
+    plan.count = 0
+    add_text(plan, QUEUE, fields.queue)
+    if fields._content is not None:
+        add_content(plan, fields._content)
+    if fields._message_id is not None:
+        add_text(plan, MESSAGE_ID, fields._message_id)
+    if fields._number is not None:
+        add_number(plan, COUNT if plan.type == CONSUME else TTL, fields._number)
     plan.size = HEADER + plan.count * header_size
     for place in range(plan.count):
         plan.size += plan.parts[place].size
     return True
+
+
+cdef inline int type_of(object message) noexcept:
+    """The message type of a message, and 0 of anything else."""
+    kind = type(message)
+    if kind is Dispatch:
+        return DISPATCH
+    if kind is Send:
+        return SEND
+    if kind is Acknowledge:
+        return ACKNOWLEDGE
+    if kind is Consume:
+        return CONSUME
+    if kind is DeadLetter:
+        return DEAD_LETTER
+    return REQUEUE if kind is Requeue or kind is Receipt else 0
 
 
 cdef inline char *write_message_header(char *out, int type, int count) noexcept nogil:
@@ -1320,53 +1345,33 @@ cdef class _Reader:
 
 
 cdef object message_at(const Walk *walk, const unsigned char *frame, str queue):
-    cdef Send send
-    cdef Consume consume
-    cdef Dispatch dispatch
-    cdef Acknowledge acknowledge
-    cdef Requeue requeue
-    cdef DeadLetter dead_letter
-    cdef Receipt receipt
-    if walk.type == DISPATCH:
-        dispatch = Dispatch.__new__(Dispatch)
-        dispatch.content = content_at(walk, frame)
-        dispatch.message_id = message_id_at(walk, frame)
-        if walk.count == 4:
-            dispatch.ttl = walk.number
-        dispatch.queue = queue
-        return dispatch
-    if walk.type == SEND:
-        send = Send.__new__(Send)
-        send.content = content_at(walk, frame)
-        if walk.count == 3:
-            send.ttl = walk.number
-        send.queue = queue
-        return send
-    if walk.type == ACKNOWLEDGE:
-        acknowledge = Acknowledge.__new__(Acknowledge)
-        acknowledge.message_id = message_id_at(walk, frame)
-        acknowledge.queue = queue
-        return acknowledge
-    if walk.type == CONSUME:
-        consume = Consume.__new__(Consume)
-        consume.count = walk.number
-        consume.queue = queue
-        return consume
-    if walk.type == DEAD_LETTER:
-        dead_letter = DeadLetter.__new__(DeadLetter)
-        dead_letter.message_id = message_id_at(walk, frame)
-        dead_letter.queue = queue
-        return dead_letter
-    if walk.count == 3:
-        requeue = Requeue.__new__(Requeue)
-        requeue.message_id = message_id_at(walk, frame)
-        requeue.ttl = walk.number
-        requeue.queue = queue
-        return requeue
-    receipt = Receipt.__new__(Receipt)
-    receipt.message_id = message_id_at(walk, frame)
-    receipt.queue = queue
-    return receipt
+    cdef unsigned int packets = FORMS[walk.type][walk.count]
+    cdef _Message message = new_message(kind_of(walk))
+    if packets >> CONTENT & 1:
+        message._content = content_at(walk, frame)
+    if packets >> MESSAGE_ID & 1:
+        message._message_id = text_at(frame + walk.packets[MESSAGE_ID].start, walk.packets[MESSAGE_ID].size)
+    if packets >> COUNT:  # or the TTL
+        message._number = walk.number
+    message.queue = queue
+    return message
+
+
+cdef inline _Message new_message(int kind):
+    # A call of a class that is known by its name is a call of a C function.
+    if kind == SEND:
+        return Send.__new__(Send)
+    if kind == CONSUME:
+        return Consume.__new__(Consume)
+    if kind == DISPATCH:
+        return Dispatch.__new__(Dispatch)
+    if kind == ACKNOWLEDGE:
+        return Acknowledge.__new__(Acknowledge)
+    if kind == REQUEUE:
+        return Requeue.__new__(Requeue)
+    if kind == DEAD_LETTER:
+        return DeadLetter.__new__(DeadLetter)
+    return Receipt.__new__(Receipt)
 
 
 cdef object damage_at(const Cursor *cursor, const unsigned char *data, int64_t origin, bytes head):
@@ -1416,10 +1421,6 @@ cdef inline str text_at(const unsigned char *text, Py_ssize_t size):
     cdef str result = PyUnicode_New(size, 127)
     memcpy(PyUnicode_DATA(result), text, size)
     return result
-
-
-cdef inline str message_id_at(const Walk *walk, const unsigned char *frame):
-    return text_at(frame + walk.packets[MESSAGE_ID].start, walk.packets[MESSAGE_ID].size)
 
 
 cdef inline bytes content_at(const Walk *walk, const unsigned char *frame):
