@@ -10,6 +10,7 @@ import runpy
 
 from setuptools import Extension, setup
 from setuptools.command import build_ext as original
+from setuptools.errors import BaseError, CompileError, LinkError
 
 MODE = os.environ.get("PHPMQ_BUILD_EXT") or "auto"
 if MODE not in ("auto", "require", "skip"):
@@ -30,7 +31,13 @@ class build_ext(original.build_ext):  # noqa: N801 (setuptools looks the options
     """Where the optional extension did not build, the wheel is pure, and its tag has to say so."""
 
     def run(self) -> None:
-        super().run()
+        try:
+            super().run()
+        except (BaseError, CompileError, LinkError) as error:
+            raise SystemExit(
+                f"error: {error}\nThe extension was not built. If there is no C compiler, install one (apt install gcc,"
+                " xcode-select --install, or the Build Tools of Visual Studio), or pure Python: PHPMQ_BUILD_EXT=skip."
+            ) from None
         if not os.path.exists(self.get_ext_fullpath(EXTENSION.name)):
             self.distribution.ext_modules = []
             self.get_finalized_command("bdist_wheel").root_is_pure = True

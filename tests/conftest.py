@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -33,9 +34,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    unknown = set(config.getoption("--backends").split(",")) - MODULES.keys()
+    chosen = set(config.getoption("--backends").split(","))
+    unknown = chosen - MODULES.keys()
     if unknown:
         raise pytest.UsageError(f"--backends takes python and cython, not {', '.join(sorted(unknown))}")
+    if "cython" in chosen and not is_installed(MODULES["cython"]):
+        raise pytest.UsageError(
+            "the compiled codec is not installed: PHPMQ_BUILD_EXT=require pip install --no-cache-dir -e '.[test]' shows"
+            " why it does not build, and --backends python tests the other one"
+        )
+
+
+def is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # with PHPMQ_BACKEND=cython the package itself refuses
+        return False
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
