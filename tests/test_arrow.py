@@ -1001,6 +1001,7 @@ def test_a_reader_that_was_never_read_is_closed(tmp_path: Path, threads: int) ->
     reader = read_batches(path, threads=threads)
     reader.close()
     assert handles(path) == 0
+    assert list(reader) == []
     with read_batches(path, threads=threads) as reader:
         assert reader.offset == 0
     assert handles(path) == 0

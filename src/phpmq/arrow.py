@@ -64,6 +64,10 @@ _ENCODED: Final = ("type", "queue", "content", "message_id", "ttl", "count", "fa
 _FIELDS: Final = {WORDS[message.__name__]: message.__match_args__ for message in get_args(Message)}
 
 
+def _nothing() -> Generator[tuple[int, pa.RecordBatch], None, None]:
+    yield from ()
+
+
 class BatchReader:
     """An iterator of record batches, which anything takes that knows Arrow's C streams.
 
@@ -103,6 +107,8 @@ class BatchReader:
     def close(self) -> None:
         """End reading, and close the file if it was opened by its name, as reaching its end does."""
         self._batches.close()
+        # On some Pythons a generator that was never begun keeps what it was given, and so the file, even when closed.
+        self._batches = _nothing()
         if self._opened:
             self._opened.close()
 
