@@ -28,7 +28,8 @@ EXTENSION = Extension(
 
 
 class build_ext(original.build_ext):  # noqa: N801 (setuptools looks the options up by this name)
-    """Where the optional extension did not build, the wheel is pure, and its tag has to say so."""
+    """Where the optional extension did not build, the wheel is pure, and its tag has to say so; where it has to be
+    built, an error says what to do."""
 
     def run(self) -> None:
         try:

@@ -64,10 +64,9 @@ class Environment:
     def __init__(self, python: str, path: Path) -> None:
         run(python, "-m", "venv", path)
         self.scripts = path / "bin"
-        self.python = self.scripts / "python"
 
     def install(self, *requirements: str | Path) -> None:
-        run(self.python, "-m", "pip", "install", "--quiet", *requirements)
+        self.run("python", "-m", "pip", "install", "--quiet", *requirements)
 
     def run(self, name: str, *arguments: str | Path, cwd: Path | None = None, **environment: str) -> str:
         # Some tools look others up by PATH.
