@@ -19,6 +19,9 @@ from benchmarks.counted import MESSAGES, NAMES, TIMES
 
 ROOT = Path(__file__).parents[1]
 _VALGRIND = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+_COUNTED = [sys.executable, "-m", "benchmarks.counted"]
+#: Bytecode is written whatever the caller's environment says, so that no counted process compiles any.
+_ENVIRONMENT = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def count() -> dict[str, int]:
@@ -29,6 +32,7 @@ def count() -> dict[str, int]:
     """
     if shutil.which("valgrind") is None:
         raise RuntimeError("valgrind counts the instructions, and is not installed (apt install valgrind)")
+    _run(_COUNTED)  # all others find the bytecode that this one writes
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         nothing, *counts = pool.map(_collected, [(), *NAMES])
     return {
@@ -39,13 +43,19 @@ def count() -> dict[str, int]:
 
 def _collected(name: tuple[str, ...]) -> int:
     """Instructions of the whole process that does an operation several times more."""
-    command = [*_VALGRIND, sys.executable, "-m", "benchmarks.counted", *name]
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
-    done = subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
-    found = re.search(r"Collected : (\d+)", done.stderr)
-    if done.returncode or found is None:
-        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
+    said = _run([*_VALGRIND, *_COUNTED, *name])
+    found = re.search(r"Collected : (\d+)", said)
+    if found is None:
+        raise RuntimeError(f"valgrind counted nothing: {said[-1000:]}")
     return int(found[1])
+
+
+def _run(command: list[str]) -> str:
+    """What it says on standard error."""
+    done = subprocess.run(command, check=False, cwd=ROOT, env=_ENVIRONMENT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
+    return done.stderr
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import phpmq
+from benchmarks import instructions
 from benchmarks.check import worse
 from benchmarks.report import main, table
 from benchmarks.runs import Speed, ratios, read_runs
@@ -138,3 +141,15 @@ BASELINE = {"instructions": {"scan": 400, "encode": 1000}, "ratios": {"encode be
 )
 def test_what_is_worse(found: dict[str, Any], lines: list[str]) -> None:
     assert worse(found, BASELINE) == lines
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind counts")
+@pytest.mark.skipif(phpmq.BACKEND != "cython", reason="what is counted is the compiled codec")
+def test_counts_do_not_depend_on_bytecode_that_is_there_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = ("scan", "60B", "cython")
+    monkeypatch.setattr(instructions, "NAMES", [name])
+    monkeypatch.setitem(instructions._ENVIRONMENT, "PYTHONPYCACHEPREFIX", str(tmp_path))
+    first = instructions.count()[" ".join(name)]
+    assert instructions.count() == {" ".join(name): pytest.approx(first, rel=0.02)}
