@@ -1309,8 +1309,10 @@ class _Stream(Generic[_T]):
         # dropping moves what is kept, so it must be worth it
         if self._reader.position - self._reader.base > len(self._buffer) // 2:
             self._drop()
+        size = len(chunk)
+        # no call between these two, where a signal could come
         self._buffer += chunk
-        self._reader.end += len(chunk)
+        self._reader.end += size
 
     @_exclusive
     def close(self) -> None:
@@ -1336,15 +1338,15 @@ class _Stream(Generic[_T]):
             if item is not None:
                 self._offset = self._reader.position
                 return item
+            self._drop()
+            if self._reader.error:
+                self._buffer.clear()
         except BaseException:
             # out of memory, or interrupted: the next call begins again behind the last item
             self._items = None
             raise
         finally:
             self._lock.release()
-        self._drop()
-        if self._reader.error:
-            self._buffer.clear()
         self._reader.check()
         raise StopIteration
 
@@ -1352,8 +1354,11 @@ class _Stream(Generic[_T]):
         return RuntimeError(f"this {type(self).__name__} is in use by another call")
 
     def _drop(self) -> None:
-        del self._buffer[: self._reader.position - self._reader.base]
-        self._reader.base = self._reader.position
+        position = self._reader.position
+        size = position - self._reader.base
+        # no call between these two, where a signal could come
+        del self._buffer[:size]
+        self._reader.base = position
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"cannot pickle or copy a {type(self).__name__}")
