@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, auto_pickle=False
+# cython: freethreading_compatible=True
 """The compiled codec: the names and the behaviour of ``_codec_py``, written separately.
 
 Its idea: a *walk* judges one frame, a *cursor* goes from frame to frame, both in plain C without any
@@ -8,11 +9,11 @@ Python object. What stands above them turns the places they found into objects.
 import cython
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Free, PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8, PyUnicode_FromObject
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint16_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from operator import index as _index
@@ -577,18 +578,22 @@ cdef inline Found find_next(
     Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop, bint final
 ) noexcept nogil:
     """Find the next item in the bytes from `origin` (where `data` points) up to `stop`, and stay before it."""
+    if is_plain_next(cursor, data, origin, stop):
+        return ITEM
+    return look_closer(cursor, data, origin, stop, final)
+
+
+cdef inline bint is_plain_next(Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop) noexcept nogil:
+    """`find_next` for a message that needs no closer look; False says nothing."""
     cdef Walk *walk = &cursor.walk
     cdef const unsigned char *frame
     cdef int64_t size = stop - cursor.at
-    if cursor.messages and cursor.state == FRAMES and is_new(walk) and size >= HEADER:
-        frame = data + (cursor.at - origin)
-        if (
-            is_plain_message(walk, frame, size, 32)  # where the compiler knows the size, it is quicker
-            if walk.header_size == 32
-            else is_plain_message(walk, frame, size, walk.header_size)
-        ):
-            return ITEM
-    return look_closer(cursor, data, origin, stop, final)
+    if not (cursor.messages and cursor.state == FRAMES and is_new(walk) and size >= HEADER):
+        return False
+    frame = data + (cursor.at - origin)
+    if walk.header_size == 32:
+        return is_plain_message(walk, frame, size, 32)  # where the compiler knows the size, it is quicker
+    return is_plain_message(walk, frame, size, walk.header_size)
 
 
 cdef Found look_closer(
@@ -662,6 +667,27 @@ cdef inline void search_on(Cursor *cursor) noexcept nogil:
     cursor.state = SEARCH
     cursor.at += 1
     begin(&cursor.walk, cursor.messages)
+
+
+# How many bytes are looked at before a signal can interrupt: milliseconds of frames, and a quarter of a second of the
+# worst junk.
+cdef int64_t PIECE = 16 * 1024 * 1024
+
+
+cdef inline int64_t first_pause(const Cursor *cursor, int64_t stop) noexcept nogil:
+    return stop if stop - cursor.at <= PIECE else cursor.at + PIECE
+
+
+cdef inline bint is_paused(Found found, int64_t *pause, int64_t stop) except -1:
+    """Whether a search ended for nothing but the pause. Signals are handled then, and the next pause is set.
+
+    What a signal raises leaves the cursor where it is, and a later search goes on from there.
+    """
+    if found != NOTHING or pause[0] == stop:
+        return False
+    PyErr_CheckSignals()
+    pause[0] = stop if stop - pause[0] <= PIECE else pause[0] + PIECE
+    return True
 
 
 cdef enum:
@@ -1356,6 +1382,18 @@ cdef class _Reader:
         self.busy = True
         return 0
 
+    cdef inline Found find(self, const unsigned char *data, int64_t origin, int64_t stop, bint final) except NO_MEMORY:
+        """`find_next`, in pieces."""
+        cdef Found found
+        cdef int64_t pause
+        if is_plain_next(&self.cursor, data, origin, stop):
+            return ITEM
+        pause = first_pause(&self.cursor, stop)
+        while True:
+            found = look_closer(&self.cursor, data, origin, pause, final and pause == stop)
+            if not is_paused(found, &pause, stop):
+                return found
+
     cdef object take(self, Found found, const unsigned char *data, int64_t origin):
         """Make the object of what was found, and only then step over it."""
         cdef object item
@@ -1439,18 +1477,11 @@ cdef inline str text_like(str last, const unsigned char *text, Py_ssize_t size):
 
 
 cdef inline str text_at(const unsigned char *text, Py_ssize_t size):
-    cdef Py_ssize_t place = 0
-    cdef unsigned char high = 0
-    while place + 8 <= size and not load_word(text + place) & 0x8080808080808080u:
-        place += 8
-    while place < size:
-        high |= text[place]
-        place += 1
-    if high & 0x80:
-        return PyUnicode_DecodeUTF8(<const char *>text, size, "surrogateescape")
-    cdef str result = PyUnicode_New(size, 127)
-    memcpy(PyUnicode_DATA(result), text, size)
-    return result
+    # It is judged when it is copied: the caller's memory may change.
+    cdef str copied = PyUnicode_New(size, 127)
+    cdef const unsigned char *data = <const unsigned char *>PyUnicode_DATA(copied)
+    memcpy(<void *>data, text, size)
+    return copied if is_ascii(data, size) else PyUnicode_DecodeUTF8(<const char *>data, size, "surrogateescape")
 
 
 cdef inline bytes content_at(const Walk *walk, const unsigned char *frame):
@@ -1542,6 +1573,7 @@ cdef class _Items(_Reader):
     def __iter__(self):
         return self
 
+    @cython.critical_section
     def __next__(self):
         cdef const unsigned char *data
         cdef Found found
@@ -1550,7 +1582,7 @@ cdef class _Items(_Reader):
             if not self.is_open:
                 raise StopIteration
             data = <const unsigned char *>self.view.buf
-            found = find_next(&self.cursor, data, 0, self.view.len, True)
+            found = self.find(data, 0, self.view.len, True)
             if found == ITEM or found == DAMAGE:
                 read_ahead(&self.cursor, data, 0, self.view.len)
                 return self.take(found, data, 0)
@@ -1652,8 +1684,7 @@ def scan(data, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE, max_frame_size=
     acquire(data, &view, "data")
     try:
         set_up(&cursor, True, packet_header_size, max_frame_size, "raise")
-        with nogil:
-            found = run(&cursor, <const unsigned char *>view.buf, 0, view.len, True, tallies)
+        found = run_in_pieces(&cursor, <const unsigned char *>view.buf, 0, view.len, True, tallies)
         error = error_at(&cursor, <const unsigned char *>view.buf, 0, view.len) if found == FAULT else None
         return Scan(sum([tally.frames for tally in tallies]), cursor.at, error)
     finally:
@@ -1682,6 +1713,19 @@ cdef Found run(
         tally.frames += 1
         tally.size += cursor.walk.at
         take(cursor, found)
+
+
+cdef Found run_in_pieces(
+    Cursor *cursor, const unsigned char *data, int64_t origin, int64_t stop, bint final, Tally *tallies
+) except NO_MEMORY:
+    """`run`, without the GIL."""
+    cdef Found found
+    cdef int64_t pause = first_pause(cursor, stop)
+    while True:
+        with nogil:
+            found = run(cursor, data, origin, pause, final and pause == stop, tallies)
+        if not is_paused(found, &pause, stop):
+            return found
 
 
 cdef inline int kind_of(const Walk *walk) noexcept nogil:
@@ -1719,8 +1763,7 @@ cdef bint fits(object data, object header_size) except -1:
     try:
         set_up(&cursor, False, header_size, None, "raise")
         size = min(view.len, <int64_t>DETECTION_SIZE)
-        with nogil:
-            found = run(&cursor, <const unsigned char *>view.buf, 0, size, False, tallies)
+        found = run_in_pieces(&cursor, <const unsigned char *>view.buf, 0, size, False, tallies)
         return found == NOTHING and tallies[0].frames > 0
     finally:
         PyBuffer_Release(&view)
@@ -1762,11 +1805,13 @@ cdef class _StreamDecoder(_Reader):
         raise TypeError(f"cannot pickle or copy a {type(self).__name__}")
 
     @property
+    @cython.critical_section
     def offset(self):
         """The end of the last item given, in bytes from the start of the stream."""
         return self.given()
 
     @property
+    @cython.critical_section
     def buffered(self):
         """The bytes that were fed and are not part of an item given yet; 0 after a fault was raised."""
         return 0 if self.fault is not None else self.stop - self.given()
@@ -1774,6 +1819,7 @@ cdef class _StreamDecoder(_Reader):
     cdef int64_t given(self) noexcept:
         return self.cursor.at if self.cursor.state == FRAMES else self.cursor.damage_start
 
+    @cython.critical_section
     def feed(self, data):
         """Take the next bytes of the stream; nothing is parsed yet.
 
@@ -1795,12 +1841,14 @@ cdef class _StreamDecoder(_Reader):
         finally:
             self.busy = False
 
+    @cython.critical_section
     def close(self):
         """Say that the input has ended: iterating gives the rest, and raises if a frame is cut."""
         self.enter()
         self.closed = True
         self.busy = False
 
+    @cython.critical_section
     def reset(self):
         """Forget everything but the options: the next byte fed has offset 0."""
         self.enter()
@@ -1810,18 +1858,23 @@ cdef class _StreamDecoder(_Reader):
         self.head = None
         self.origin = self.stop = 0
         place(&self.cursor)
+        self.forget_counts()
         self.busy = False
+
+    cdef void forget_counts(self) noexcept:
+        pass
 
     def __iter__(self):
         return self
 
+    @cython.critical_section
     def __next__(self):
         cdef Found found
         self.enter()
         try:
             if self.fault is not None:
                 raise again(self.fault)
-            found = find_next(&self.cursor, self.buffer, self.origin, self.stop, self.closed)
+            found = self.find(self.buffer, self.origin, self.stop, self.closed)
             if found == ITEM or found == DAMAGE:
                 return self.take(found, self.buffer, self.origin)
             if found == NOTHING:
@@ -1935,6 +1988,7 @@ cdef class _Scanner(_StreamDecoder):
     cdef Tally[KINDS] tallies
 
     @property
+    @cython.critical_section
     def counts(self):
         """How many messages of each class were met so far, and their bytes: `{Send: (frames, bytes)}`."""
         return {
@@ -1943,18 +1997,17 @@ cdef class _Scanner(_StreamDecoder):
             if self.tallies[kind].frames
         }
 
-    def reset(self):
-        _StreamDecoder.reset(self)
+    cdef void forget_counts(self) noexcept:
         memset(self.tallies, 0, sizeof(self.tallies))
 
+    @cython.critical_section
     def __next__(self):
         cdef Found found
         self.enter()
         try:
             if self.fault is not None:
                 raise again(self.fault)
-            with nogil:
-                found = run(&self.cursor, self.buffer, self.origin, self.stop, self.closed, self.tallies)
+            found = run_in_pieces(&self.cursor, self.buffer, self.origin, self.stop, self.closed, self.tallies)
             if found == DAMAGE:
                 return self.take(found, self.buffer, self.origin)
             if found == NOTHING:
@@ -2028,7 +2081,7 @@ fill_kinds()
 cdef enum:
     LOST = 1 << AT_FAULT | 1 << AT_FAULT_OFFSET | 1 << AT_RAW
 
-# A block of `malloc`.
+# A block of memory, which the column decoder asks for without the GIL.
 cdef struct Block:
     char *data
     int64_t size
@@ -2068,7 +2121,7 @@ cdef bint grow(Block *block, int64_t size) noexcept nogil:
     """Make a block at least so large; False if there is no memory."""
     cdef void *memory
     if size > block.size:
-        memory = realloc(block.data, <size_t>size)
+        memory = PyMem_RawRealloc(block.data, <size_t>size)
         if memory == NULL:
             return False
         block.data = <char *>memory
@@ -2320,11 +2373,11 @@ cdef bint is_utf8_by_bytes(const unsigned char *text, int64_t size) noexcept nog
 
 
 # Blocks that batches have used, for the next ones: fresh memory costs more than all the decoding. The oldest come
-# first, and are the first to go. The GIL guards them.
+# first, and are the first to go.
+cdef cython.pymutex SPARE_LOCK  # guards all of this where there is no GIL
 cdef Block[MOST_BLOCKS] SPARE
 cdef int SPARE_COUNT = 0
 cdef int64_t SPARE_SIZE = 0
-
 
 # The sizes of the blocks of the batch before, by column.
 cdef int64_t[COLUMN_COUNT] FIXED_BEFORE
@@ -2344,13 +2397,14 @@ cdef Block take_block(int64_t size):
     """A block that is large enough, and not much larger."""
     cdef Block block
     cdef int place, best = -1
-    for place in range(SPARE_COUNT):
-        if size <= SPARE[place].size <= 2 * size and (best < 0 or SPARE[place].size < SPARE[best].size):
-            best = place
-    if best >= 0:
-        return take_spare(best)
+    with SPARE_LOCK:
+        for place in range(SPARE_COUNT):
+            if size <= SPARE[place].size <= 2 * size and (best < 0 or SPARE[place].size < SPARE[best].size):
+                best = place
+        if best >= 0:
+            return take_spare(best)
     block.size = size
-    block.data = <char *>malloc(<size_t>size)
+    block.data = <char *>PyMem_RawMalloc(<size_t>size)
     if block.data == NULL:
         raise MemoryError
     return block
@@ -2361,13 +2415,14 @@ cdef void give_back(Block block) noexcept:
     if block.data == NULL:
         return
     if block.size > MOST_SPARE:
-        free(block.data)
+        PyMem_RawFree(block.data)
         return
-    while SPARE_COUNT == MOST_BLOCKS or SPARE_SIZE + block.size > MOST_SPARE:
-        free(take_spare(0).data)
-    SPARE[SPARE_COUNT] = block
-    SPARE_COUNT += 1
-    SPARE_SIZE += block.size
+    with SPARE_LOCK:
+        while SPARE_COUNT == MOST_BLOCKS or SPARE_SIZE + block.size > MOST_SPARE:
+            PyMem_RawFree(take_spare(0).data)
+        SPARE[SPARE_COUNT] = block
+        SPARE_COUNT += 1
+        SPARE_SIZE += block.size
 
 
 @cython.final
@@ -2404,7 +2459,7 @@ cdef _Memory give_away(Block *block, int64_t size):
     cdef void *cut
     memory.size = size
     if block.size / 4 > size + SLACK:
-        cut = realloc(block.data, <size_t>size + SLACK)
+        cut = PyMem_RawRealloc(block.data, <size_t>size + SLACK)
         if cut != NULL:
             block.data = <char *>cut
             block.size = size + SLACK
@@ -2468,7 +2523,7 @@ cdef class _ColumnDecoder(_StreamDecoder):
 
     def __dealloc__(self):
         cdef int number
-        free(self.rows.marks.data)
+        PyMem_RawFree(self.rows.marks.data)
         for number in range(COLUMN_COUNT):
             give_back(self.rows.columns[number].fixed)
             give_back(self.rows.columns[number].text)
@@ -2483,8 +2538,10 @@ cdef class _ColumnDecoder(_StreamDecoder):
     def reset(self):
         raise TypeError("a _ColumnDecoder is for one input")
 
+    @cython.critical_section
     def __next__(self):
         cdef const unsigned char *data
+        cdef int64_t pause
         cdef Found found
         self.enter()
         try:
@@ -2492,9 +2549,20 @@ cdef class _ColumnDecoder(_StreamDecoder):
             if self.has_view:
                 data = <const unsigned char *>self.view.buf
             self.get_blocks()
+            pause = first_pause(&self.cursor, self.stop)
             while self.fault is None:
                 with nogil:
-                    found = fill_rows(&self.rows, &self.cursor, data, self.origin, self.stop, self.closed, self.end)
+                    found = fill_rows(
+                        &self.rows,
+                        &self.cursor,
+                        data,
+                        self.origin,
+                        pause,
+                        self.closed and pause == self.stop,
+                        self.end,
+                    )
+                if not self.is_done() and is_paused(found, &pause, self.stop):
+                    continue
                 if found == NO_MEMORY:
                     raise MemoryError
                 if found == DAMAGE:
@@ -2527,12 +2595,15 @@ cdef class _ColumnDecoder(_StreamDecoder):
     cdef int get_blocks(self) except -1:
         """Get blocks for a batch like the one before."""
         cdef Column *column
+        cdef int64_t fixed, text
         for number in self.wanted:
             column = &self.rows.columns[<int>number]
+            with SPARE_LOCK:
+                fixed, text = FIXED_BEFORE[<int>number], TEXT_BEFORE[<int>number]
             if column.fixed.data == NULL:
-                column.fixed = take_block(max(FIXED_BEFORE[<int>number], <int64_t>FIRST_FIXED))
+                column.fixed = take_block(max(fixed, <int64_t>FIRST_FIXED))
             if column.text.data == NULL and not is_number(number):
-                column.text = take_block(max(TEXT_BEFORE[<int>number], <int64_t>FIRST_TEXT))
+                column.text = take_block(max(text, <int64_t>FIRST_TEXT))
         return 0
 
     cdef tuple give_batch(self):
@@ -2557,7 +2628,8 @@ cdef class _ColumnDecoder(_StreamDecoder):
         pad(column, count)
         nulls = column.nulls
         buffers = [bits_of(&self.rows, number) if nulls else None]
-        FIXED_BEFORE[number], TEXT_BEFORE[number] = column.fixed.size, column.text.size
+        with SPARE_LOCK:
+            FIXED_BEFORE[number], TEXT_BEFORE[number] = column.fixed.size, column.text.size
         if is_number(number):
             buffers.append(give_away(&column.fixed, count * sizeof(int64_t)))
         else:
@@ -2571,7 +2643,7 @@ cdef class _ColumnDecoder(_StreamDecoder):
         cdef Block block
         if self.zeros is None or self.zeros.size < size:
             block.size = size
-            block.data = <char *>calloc(<size_t>size, 1)
+            block.data = <char *>PyMem_RawCalloc(<size_t>size, 1)
             if block.data == NULL:
                 raise MemoryError
             self.zeros = give_away(&block, size)
@@ -2644,14 +2716,19 @@ def _find_frame(
     cdef Cursor cursor
     cdef Py_buffer view
     cdef int64_t place = start
+    cdef int64_t pause
+    cdef Found found
     set_up(&cursor, True, packet_header_size, max_frame_size, "skip")
     acquire(data, &view, "data")
     try:
         cursor.state = SEARCH
         cursor.at = cursor.damage_start = min(max(place, 0), view.len)
-        with nogil:
-            look_closer(&cursor, <const unsigned char *>view.buf, 0, view.len, True)
-        return cursor.at
+        pause = first_pause(&cursor, view.len)
+        while True:
+            with nogil:
+                found = look_closer(&cursor, <const unsigned char *>view.buf, 0, pause, pause == view.len)
+            if not is_paused(found, &pause, view.len):
+                return cursor.at
     finally:
         PyBuffer_Release(&view)
 
