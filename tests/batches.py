@@ -51,6 +51,7 @@ def expected_rows(codec: ModuleType, data: bytes, **options: Any) -> list[Row]:
     """The rows of an input, from what its frames and damages are."""
     size = options["packet_header_size"]
     rows, end = [], 0
+    options["max_frame_size"] = min(options["max_frame_size"] or 2**31 - 1, 2**31 - 1)  # no column holds more
     decoder = codec.Decoder(on_fault="skip", **options)
     decoder.feed(data)
     decoder.close()

@@ -6,9 +6,12 @@ one codec. Where outcomes are equal, no caller can tell the codecs apart on thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
+
+from mutations import Case
 
 from phpmq.errors import ProtocolError
 from phpmq.records import Damage, Frame, Scan
@@ -99,6 +102,14 @@ def joined(codec: ModuleType, layer: str, chunks: Iterable[bytes], **options: An
 def lasting(outcome: Outcome) -> Outcome:
     """The part of ``joined`` that must not depend on the chunks: without the bytes shown and the hint."""
     return [entry[:4] if entry[0] in ("ProtocolError", "IncompleteMessage") else entry for entry in outcome]
+
+
+def ways(case: Case) -> Iterator[Callable[[ModuleType], Outcome]]:
+    """All ways to read a case."""
+    yield partial(whole, data=case.data, **case.options)
+    for layer in LAYERS:
+        for mode in MODES:
+            yield partial(streamed, layer=layer, chunks=case.chunks, on_fault=mode, **case.options)
 
 
 def operated(codec: ModuleType, layer: str, chunks: Iterable[bytes], calls: Sequence[str], **options: Any) -> Outcome:

@@ -47,7 +47,8 @@ from columns import (
 from command import COMPRESS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Case, cases, messages_of
+from mutations import Case
+from strategies import cases, messages_of
 from wire import CAPTURES, message_wire, parts, read_capture, read_vectors
 
 import phpmq

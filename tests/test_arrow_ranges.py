@@ -35,7 +35,8 @@ from columns import (
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import Case, cases
+from mutations import Case
+from strategies import cases
 from wire import message_header, message_parts, message_wire, packet_header, parts
 
 import phpmq

@@ -31,8 +31,9 @@ from command import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mutations import Told
 from rich.cells import cell_len
-from strategies import Told, messages
+from strategies import messages
 from wire import message_wire, parts
 
 import phpmq

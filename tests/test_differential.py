@@ -7,34 +7,31 @@ a fixed seed; ``-m long`` draws anew, and twenty times as much.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
 import pytest
-from batches import WIDE, at_once, decoded, expected_rows, in_batches
+from batches import at_once, decoded
 from differential import (
     LAYERS,
     MODES,
     Outcome,
-    attempt,
-    drain,
     iterated,
-    joined,
-    lasting,
     operated,
     plain,
     streamed,
-    whole,
+    ways,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Case, Told, calls, cases, frames, messages, sizes
+from laws import LAWS
+from mutations import Case, Told
+from strategies import calls, cases, frames, messages, sizes
 from wire import field_names, message_parts, message_wire, packet_header, parts
 
-from phpmq.errors import ProtocolError
 from phpmq.protocol import CATALOGUE, PACKET_HEADER_SIZES, Form, PacketType
-from phpmq.records import COLUMNS, Damage
+from phpmq.records import COLUMNS
 
 Codecs = tuple[ModuleType, ModuleType]
 
@@ -79,10 +76,8 @@ def test_damaged_streams(agree: Comparison, effort: Effort) -> None:
     @effort(400)
     @given(cases())
     def compare(case: Case) -> None:
-        agree(whole, case.data, **case.options)
-        for layer in LAYERS:
-            for mode in MODES:
-                agree(streamed, layer, case.chunks, on_fault=mode, **case.options)
+        for way in ways(case):
+            agree(way)
 
     compare()
 
@@ -240,104 +235,13 @@ def test_integers(agree: Comparison, form: Form) -> None:
                 agree(streamed, "messages", [data[:-1], data[-1:] + NEXT], on_fault=mode)
 
 
-def chunks_do_not_matter(codec: ModuleType, case: Case, layer: str, **options: Any) -> None:
-    at_once = iterated(codec, layer, case.data, **options)
-    assert joined(codec, layer, [case.data], **options) == at_once
-    assert lasting(joined(codec, layer, case.chunks, **options)) == lasting(at_once)
-
-
-def a_scan_sees_what_iteration_sees(codec: ModuleType, case: Case) -> None:
-    scan = codec.scan(case.data, **case.options)
-    error = [plain(scan.error)] if scan.error else []
-    items = iterated(codec, "messages", case.data, **case.options)
-    assert (len(items) - len(error), items[scan.frames :]) == (scan.frames, error)
-    frames = islice(codec.iter_frames(case.data, **case.options), scan.frames)
-    assert scan.end == sum(frame.size for frame in frames)
-
-
-def a_scanner_counts_what_a_decoder_gives(codec: ModuleType, case: Case, **options: Any) -> None:
-    """The same damages at the same moment, and the messages between them by class, with their bytes."""
-    decoder, scanner = codec.Decoder(**options), codec._Scanner(**options)
-    counts: dict[type, tuple[int, int]] = {}
-
-    def drain_both() -> None:
-        given: Outcome = []
-        end = decoder.offset
-        try:
-            for item in decoder:
-                if isinstance(item, Damage):
-                    given.append(plain(item))
-                else:
-                    frames, size = counts.get(type(item), (0, 0))
-                    counts[type(item)] = frames + 1, size + decoder.offset - end
-                end = decoder.offset
-        except ProtocolError as error:
-            given.append(plain(error))
-        assert drain(scanner) == given
-        assert scanner.counts == counts
-        assert (scanner.offset, scanner.buffered) == (decoder.offset, decoder.buffered)
-
-    for chunk in case.chunks:
-        assert attempt(scanner.feed, chunk) == attempt(decoder.feed, chunk)
-        drain_both()
-    decoder.close()
-    scanner.close()
-    drain_both()
-    assert attempt(next, scanner, None) == attempt(next, decoder, None)
-    scanner.reset()
-    assert (list(scanner), scanner.counts) == ([], {})
-
-
-def frames_and_damages_tile_the_input(codec: ModuleType, case: Case) -> None:
-    end, size = 0, case.options["packet_header_size"]
-    for item in codec.iter_frames(case.data, on_fault="skip", **case.options):
-        if isinstance(item, Damage):
-            start, stop, wire = item.start, item.stop, item.data
-            assert item.offset >= start
-        else:
-            start, stop = item.offset, item.offset + item.size
-            wire = codec.encode_frame(item.type, item.packets, packet_header_size=size)
-        assert (start, wire) == (end, case.data[start:stop])
-        end = stop
-    assert end == len(case.data)
-
-
-def messages_and_damages_tile_the_input(codec: ModuleType, case: Case) -> None:
-    decoder, end = codec.Decoder(on_fault="skip", **case.options), 0
-    decoder.feed(case.data)
-    decoder.close()
-    for item in decoder:
-        wire = case.data[end : decoder.offset]
-        if isinstance(item, Damage):
-            assert (item.start, item.stop, item.data) == (end, decoder.offset, wire)
-        else:
-            assert codec.decode(wire, **case.options) == item
-        end = decoder.offset
-    assert (end, decoder.buffered) == (len(case.data), 0)
-
-
-def rows_are_messages_and_damages(codec: ModuleType, case: Case) -> None:
-    rows, names = expected_rows(codec, case.data, **case.options), list(COLUMNS)
-    outcome = at_once(codec, case.data, names, on_fault="skip", **case.options, **WIDE)
-    assert [batch for batch, _ in outcome[:-1]] == list(in_batches(rows, names, **WIDE))
-    fed = decoded(codec, case.chunks, names, on_fault="skip", **case.options, **WIDE)
-    assert [entry for entry in fed if isinstance(entry, tuple)] == outcome[:-1]
-
-
 @efforts
 def test_laws_of_reading(codec: ModuleType, effort: Effort) -> None:
     @effort(300)
     @given(cases())
     def check(case: Case) -> None:
-        for layer in LAYERS:
-            for mode in MODES:
-                chunks_do_not_matter(codec, case, layer, on_fault=mode, **case.options)
-        for mode in MODES:
-            a_scanner_counts_what_a_decoder_gives(codec, case, on_fault=mode, **case.options)
-        a_scan_sees_what_iteration_sees(codec, case)
-        rows_are_messages_and_damages(codec, case)
-        frames_and_damages_tile_the_input(codec, case)
-        messages_and_damages_tile_the_input(codec, case)
+        for law in LAWS:
+            law(codec, case)
 
     check()
 

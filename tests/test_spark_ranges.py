@@ -41,10 +41,11 @@ from columns import (
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from mutations import Case
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
-from strategies import Case, cases
+from strategies import cases
 from test_arrow_ranges import CAPTURES
 from wire import message_wire, packet_header
 
