@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from buffers import with_exact_inputs
 
 if TYPE_CHECKING:
     from command import Result, Run
@@ -31,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="python,cython",
         help="the codecs to test, by their names with a comma between; a test of both runs only where both are named",
     )
+    parser.addoption("--exact", action="store_true", help="inputs in blocks of exactly their size, for a sanitizer")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,16 +85,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{cases:,} comparisons of both codecs")
 
 
+def load(name: str, config: pytest.Config) -> ModuleType:
+    codec = importlib.import_module(MODULES[name])
+    return with_exact_inputs(codec) if config.getoption("--exact") else codec
+
+
 @pytest.fixture(scope="session")
 def codec(request: pytest.FixtureRequest) -> ModuleType:
     """One implementation: the module that holds it."""
-    return importlib.import_module(MODULES[request.param])
+    return load(request.param, request.config)
 
 
 @pytest.fixture(scope="session")
-def both_codecs() -> tuple[ModuleType, ModuleType]:
+def both_codecs(request: pytest.FixtureRequest) -> tuple[ModuleType, ModuleType]:
     """The reference and the compiled codec, side by side."""
-    return importlib.import_module(MODULES["python"]), importlib.import_module(MODULES["cython"])
+    return load("python", request.config), load("cython", request.config)
 
 
 @pytest.fixture

@@ -16,22 +16,22 @@ from random import Random
 import atheris
 
 with atheris.instrument_imports(include=["phpmq._codec_py"]):
-    from phpmq import _codec_c, _codec_py
+    from phpmq import _codec_py
 
 from differential import ways
-from fuzz import mutated, unpack
+from fuzz import COMPILED, mutated, unpack
 from laws import LAWS
 
 
 def agree(data: bytes) -> None:
     for way in ways(unpack(data)):
-        assert way(_codec_c) == way(_codec_py)
+        assert way(COMPILED) == way(_codec_py)
 
 
 def keep_laws(data: bytes) -> None:
     case = unpack(data)
     for law in LAWS:
-        law(_codec_c, case)
+        law(COMPILED, case)
 
 
 def mutate(data: bytes, most: int, seed: int) -> bytes:

@@ -136,7 +136,7 @@ def run(backend: str, code: str) -> str:
 
 @pytest.fixture
 def backend(codec: ModuleType) -> str:
-    return "python" if codec is _codec_py else "cython"
+    return "python" if codec.__name__ == _codec_py.__name__ else "cython"
 
 
 def test_the_real_package_runs_what_was_chosen(codec: ModuleType, backend: str) -> None:

@@ -58,7 +58,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
             yield item.__replace__(content=content[:-1]) if content[:1] == b"0" else item
 
     compiled.iter_messages = iter_messages
-    monkeypatch.setattr(fuzz, "_codec_c", compiled)
+    monkeypatch.setattr(fuzz, "COMPILED", compiled)
     monkeypatch.setattr(fuzz, "processes", ThreadPoolExecutor)
 
 
