@@ -78,9 +78,9 @@ def test_message_fields(codec: ModuleType, name: str, good: dict[str, Any]) -> N
         if name == "Requeue" and field == "ttl":
             wrong.append((TypeError, None))
         for error, value in wrong:
-            refused(error, field, make, **{**good, field: value})
-            refused(error, field, make, *{**good, field: value}.values())
-            refused(error, field, message.__replace__, **{field: value})
+            refused(error, f"{field} ", make, **{**good, field: value})
+            refused(error, f"{field} ", make, *{**good, field: value}.values())
+            refused(error, f"{field} ", message.__replace__, **{field: value})
 
 
 @pytest.mark.parametrize(("name", "good"), FIELDS.items(), ids=FIELDS)
@@ -110,16 +110,67 @@ def test_texts_that_help(codec: ModuleType) -> None:
     refused(TypeError, "data must be a C-contiguous bytes-like object, not str", codec.decode, "x")
 
 
+#: Calls with one wrong argument, how their text names it, and what the text ends with: its class, or itself.
+TOLD: list[tuple[str, str, Callable[[ModuleType], object]]] = [
+    ("data", "int", lambda codec: codec.decode(5)),
+    ("data", "int", lambda codec: codec.scan(5)),
+    ("data", "int", lambda codec: codec.iter_messages(5)),
+    ("data", "int", lambda codec: codec.iter_frames(5)),
+    ("data", "int", lambda codec: codec.detect_packet_header_size(5)),
+    ("data", "int", lambda codec: codec.Decoder().feed(5)),
+    ("data", "int", lambda codec: codec._decode_columns(5, [], max_rows=1, max_bytes=1)),
+    ("data", "int", lambda codec: codec._find_frame(5, 0)),
+    ("data", "memoryview", lambda codec: codec.decode(STRIDED)),
+    ("queue", "NoneType", lambda codec: codec.Acknowledge(None, "")),
+    ("queue", "it", lambda codec: codec.Acknowledge(b"", "")),
+    ("message_id", "int", lambda codec: codec.Acknowledge("", 5)),
+    ("content", "NoneType", lambda codec: codec.Send("", None)),
+    ("content", "memoryview", lambda codec: codec.Send("", STRIDED)),
+    ("content", "str; .encode() it", lambda codec: codec.Send("", "")),
+    ("ttl", "float", lambda codec: codec.Send("", b"", 1.0)),
+    ("ttl", "-1", lambda codec: codec.Requeue("", "", -1)),
+    ("count", "9223372036854775808", lambda codec: codec.Consume("", 2**63)),
+    ("packet_header_size", "NoneType", lambda codec: codec.decode(GOOD, packet_header_size=None)),
+    ("packet_header_size", "33", lambda codec: codec.decode(GOOD, packet_header_size=33)),
+    ("max_frame_size", "str", lambda codec: codec.decode(GOOD, max_frame_size="8")),
+    ("max_frame_size", "7", lambda codec: codec.decode(GOOD, max_frame_size=7)),
+    ("on_fault", "int", lambda codec: codec.iter_messages(GOOD, on_fault=5)),
+    ("on_fault", "'ignore'", lambda codec: codec.iter_messages(GOOD, on_fault="ignore")),
+    ("message", "NoneType", lambda codec: codec.encode(None)),
+    ("message", "NoneType", lambda codec: codec.encode_into(None, bytearray(100))),
+    ("messages[1]", "int", lambda codec: codec.encode_many([codec.Consume("", 1), 5])),
+    ("buffer", "bytes", lambda codec: codec.encode_into(codec.Consume("", 1), bytes(100))),
+    ("buffer", "int", lambda codec: codec.encode_into(codec.Consume("", 1), 100)),
+    ("offset", "float", lambda codec: codec.encode_into(codec.Consume("", 1), bytearray(100), 1.0)),
+    ("type", "NoneType", lambda codec: codec.encode_frame(None, [])),
+    ("type", "1000", lambda codec: codec.encode_frame(1000, [])),
+    ("packets[1].type", "NoneType", lambda codec: codec.encode_frame(1, [(1, b""), (None, b"")])),
+    ("packets[0].type", "100", lambda codec: codec.encode_frame(1, [(100, b"")])),
+    ("packets[0].content", "NoneType", lambda codec: codec.encode_frame(1, [(1, None)])),
+]
+
+
+@pytest.mark.parametrize(("start", "end", "call"), TOLD)
+def test_a_text_begins_with_the_argument_and_ends_with_what_it_is(
+    codec: ModuleType, start: str, end: str, call: Callable[[ModuleType], object]
+) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(codec)
+    text = str(caught.value)
+    assert text.startswith(f"{start} must be ")
+    assert text.endswith(f" {end}")
+
+
 @pytest.mark.parametrize(("name", "good"), FIELDS.items(), ids=FIELDS)
 def test_messages_are_sealed(codec: ModuleType, name: str, good: dict[str, Any]) -> None:
     make = getattr(codec, name)
     message = make(**good)
     for field in (*good, "unknown"):
-        refused(AttributeError, "", setattr, message, field, "")
-        refused(AttributeError, "", delattr, message, field)
+        refused(AttributeError, field, setattr, message, field, "")
+        refused(AttributeError, field, delattr, message, field)
     refused(TypeError, "", vars, message)
     refused(TypeError, "", operator.lt, message, message)
-    refused(TypeError, "", type, "Heir", (make,), {})
+    refused(TypeError, name, type, "Heir", (make,), {})
 
 
 @pytest.mark.parametrize("name", ["Decoder", "FrameDecoder"])
@@ -129,7 +180,7 @@ def test_decoders_are_sealed(codec: ModuleType, name: str) -> None:
         refused(TypeError, name, function, decoder)
     for attribute in ("offset", "buffered", "unknown"):
         refused(AttributeError, "", setattr, decoder, attribute, 1)
-    refused(TypeError, "", type, "Heir", (type(decoder),), {})
+    refused(TypeError, name, type, "Heir", (type(decoder),), {})
 
 
 def option_calls(codec: ModuleType) -> Iterator[tuple[Callable[..., object], str]]:
@@ -231,6 +282,8 @@ def test_encode_into(codec: ModuleType) -> None:
     assert buffer == bytearray(len(GOOD) + 2)
     assert encode_into(buffer, 2) == len(GOOD)
     assert buffer == b"\0\0" + GOOD
+    assert encode_into(buffer) == len(GOOD)
+    assert buffer == GOOD + GOOD[-2:]
 
 
 def test_encode_frame(codec: ModuleType) -> None:
