@@ -247,7 +247,7 @@ def test_faults(codec: ModuleType, layer: str, fault: Fault) -> None:
             _, error = fails(read(data[:-1]))
             assert (type(error), error.offset) == (IncompleteMessage, good * SIZE)
         # ... and what follows changes nothing
-        for tail in (b"x", b"\n", b"P", b"9" * 40, ACKNOWLEDGE):
+        for tail in (b"x", b"\n", b"P", b"9" * 40, ACKNOWLEDGE, ACKNOWLEDGE * 20):
             _, error = fails(read(data + tail))
             assert (error.fault, error.offset) == (fault, offset)
 
@@ -291,6 +291,25 @@ def test_what_is_shown(codec: ModuleType, data: bytes, shown: int) -> None:
     assert fails(codec.iter_messages(data))[1].found == b"x" * shown
     assert fails(codec.iter_messages(COUNT + packet_header(4, 20) + bytes(100)))[1].found == bytes(20)
     assert fails(codec.iter_messages(COUNT + packet_header(4, 99) + bytes(100)))[1].found == bytes(40)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"H1x", b"x"),
+        (b"H02", b"02"),
+        (b"H01009", b"009"),
+        (b"H0100405", b"05"),
+        (TWO + packet_header(1, 3)[:20] + b"x", b"x"),
+        (TWO + b"P05", b"05"),
+        (TWO + QUEUE + b"P01", b"01"),
+        (TWO + b"P01" + b"9" * 29, b"9" * 29),
+        (COUNT + packet_header(4, 2) + b"05", b"05"),
+    ],
+)
+def test_no_more_than_the_offending_field_is_shown(codec: ModuleType, data: bytes, found: bytes) -> None:
+    for tail in (b"", b"1", b"1" * 99):
+        assert fails(codec.iter_messages(data + tail))[1].found == found
 
 
 # Limits
@@ -398,6 +417,13 @@ def test_hints(codec: ModuleType, data: bytes, hint: str) -> None:
         check(caught.value)
 
 
+def test_a_hint_where_bytes_are_missing(codec: ModuleType) -> None:
+    # with 32 bytes a header the queue name has 4 bytes, and what it begins with is a header that announces too much
+    data = wire(4, (1, packet_header(3, 10**6).ljust(40_000)), (3, b""), size=36)
+    _, error = fails(codec.iter_messages(data))
+    assert (type(error), error.hint) == (IncompleteMessage, "the frame is whole with packet_header_size=36")
+
+
 def test_hints_keep_to_the_limit_and_to_the_default_size(codec: ModuleType) -> None:
     data = wire(4, (1, b"Foo"), (3, bytes(90)), size=36)
     assert fails(codec.iter_messages(data, max_frame_size=len(data)))[1].hint != ""
@@ -455,7 +481,9 @@ def test_detection(codec: ModuleType, size: int) -> None:
         (ACKNOWLEDGE[:-1], "none"),
         (ACKNOWLEDGE + b"x", "none"),
         (wire(1, (2, bytes(MIB))), "none"),
-        (b"H0100000", "ambiguous"),
+        (b"H0100000", "ambiguous.* 32 and 35 and 36"),
+        # one content of 40,000 bytes, or one of 4 and many frames
+        (b"H0100101" + packet_header(1, 40_000, 36) + b"H0100000" * 5000, "ambiguous.* 32 and 36"),
     ],
 )
 def test_detection_fails(codec: ModuleType, data: bytes, word: str) -> None:
@@ -496,6 +524,8 @@ def test_a_frame_that_only_the_messages_refuse_is_the_damage(
     for items in ways(codec, "messages", ACKNOWLEDGE + data, on_fault="skip")[:3]:
         assert list(items) == [good, whole]
     assert [type(item) for item in codec.iter_frames(data, on_fault="skip")] == [Frame]
+    frames, end, error = codec.scan(ACKNOWLEDGE + data + ACKNOWLEDGE)
+    assert (frames, end, error.fault, error.offset) == (1, SIZE, fault, SIZE + offset)
 
 
 def test_a_frame_that_something_else_follows_is_not_trusted(codec: ModuleType) -> None:

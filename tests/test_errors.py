@@ -17,20 +17,20 @@ HINTED_INCOMPLETE = IncompleteMessage(0, b"H0100402", 64, "the frame is whole wi
 EVERY_KIND = [BAD_DIGITS, HINTED, INCOMPLETE, HINTED_INCOMPLETE]
 
 
-def test_the_faults_in_the_order_that_decides_between_them() -> None:
-    assert [fault.name for fault in Fault] == [
-        "NOT_A_MESSAGE",
-        "BAD_DIGITS",
-        "UNSUPPORTED_VERSION",
-        "UNKNOWN_MESSAGE_TYPE",
-        "PACKET_COUNT_MISMATCH",
-        "NOT_A_PACKET",
-        "UNEXPECTED_PACKET",
-        "DUPLICATE_PACKET",
-        "TOO_LARGE",
-        "BAD_INTEGER",
-        "TRUNCATED",
-        "TRAILING_DATA",
+def test_the_faults_in_the_order_that_decides_between_them_and_what_was_expected() -> None:
+    assert [(fault.name, fault.value) for fault in Fault] == [
+        ("NOT_A_MESSAGE", "a message header, which starts with 'H'"),
+        ("BAD_DIGITS", "a digit 0-9 in a header field"),
+        ("UNSUPPORTED_VERSION", "protocol version 01"),
+        ("UNKNOWN_MESSAGE_TYPE", "a message type from 001 to 006"),
+        ("PACKET_COUNT_MISMATCH", "a packet count that this message type has"),
+        ("NOT_A_PACKET", "a packet header, which starts with 'P'"),
+        ("UNEXPECTED_PACKET", "a packet type that this message has"),
+        ("DUPLICATE_PACKET", "each packet type once"),
+        ("TOO_LARGE", "a length that keeps the frame within max_frame_size"),
+        ("BAD_INTEGER", "a canonical decimal integer from 0 to 2**63-1"),
+        ("TRUNCATED", "the rest of the frame"),
+        ("TRAILING_DATA", "nothing after the one frame"),
     ]
 
 
@@ -81,6 +81,7 @@ def test_attributes() -> None:
     assert (INCOMPLETE.fault, INCOMPLETE.offset, INCOMPLETE.found) == (Fault.TRUNCATED, 70, b"H01")
     assert (INCOMPLETE.missing, INCOMPLETE.hint) == (5, "")
     assert HINTED_INCOMPLETE.hint == "the frame is whole with packet_header_size=36"
+    assert ProtocolError(Fault.TOO_LARGE, 11).found == b""
 
 
 @pytest.mark.parametrize("error", EVERY_KIND, ids=repr)
@@ -108,6 +109,7 @@ def test_copies_are_equal_and_complete(error: ProtocolError) -> None:
 )
 def test_errors_that_differ_are_unequal(other: Exception) -> None:
     assert other != BAD_DIGITS
+    assert hash(other) != hash(BAD_DIGITS)
 
 
 def test_how_much_is_missing_makes_a_difference() -> None:
