@@ -22,6 +22,7 @@ def values_of(kind: str, rows: int, nulls: int, buffers: Sequence[Any]) -> list[
     bits, *others = buffers
     valid = [bits is None or bool(memoryview(bits)[at // 8] >> at % 8 & 1) for at in range(rows)]
     assert valid.count(False) == nulls
+    assert (bits is None) is (nulls == 0)
     values: list[Any]
     if kind == "int64":
         values = list(memoryview(others[0]).cast("B").cast("q")[:rows])

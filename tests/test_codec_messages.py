@@ -122,11 +122,12 @@ def test_pickle(codec: ModuleType, name: str, protocol: int) -> None:
 
 def test_equality(codec: ModuleType) -> None:
     messages = [example(codec, name) for name in MESSAGES]
-    assert len(set(messages)) == len(messages)
+    messages += [message.__replace__(queue="Bar") for message in messages]
+    assert len(set(messages)) == len(set(map(hash, messages))) == len(messages)
     for message in messages:
         assert message != repr(message)
         assert message.__eq__(None) is NotImplemented
-        assert message != message.__replace__(queue="Bar")
+        assert message != message.__replace__(queue="other")
         with pytest.raises(TypeError):
             operator.lt(message, message)
     acknowledge = codec.Acknowledge("Foo", "7")
@@ -197,6 +198,12 @@ def test_contents_are_snapshots(codec: ModuleType, make: Callable[[bytes], Any])
     assert message.content == b"twelve bytes"
 
 
+def test_bytes_are_not_copied(codec: ModuleType) -> None:
+    content = bytes(100)
+    assert codec.Send("Foo", content).content is content
+    assert codec.Dispatch("Foo", content, "7").content is content
+
+
 #: Each form as it stands on the wire, with 32 bytes a packet header.
 FORMS: list[tuple[str, tuple[Any, ...], bytes]] = [
     (
@@ -253,6 +260,16 @@ def test_forms_in_other_sizes(codec: ModuleType, name: str, values: tuple[Any, .
     assert message_wire(name, fields) == wire
     assert codec.encode(message, packet_header_size=size) == message_wire(name, fields, size)
     assert codec.decode(message_wire(name, fields, size), packet_header_size=size) == message
+
+
+@each_message
+def test_text_that_is_not_utf8(codec: ModuleType, name: str) -> None:
+    values = dict(zip(getattr(codec, name).__match_args__, MESSAGES[name][1], strict=True))
+    texts = {"queue": "caf\udce9 \u00e9", "message_id": "\udcff\0\udc80"}
+    fields = {field: texts.get(field, value) for field, value in values.items() if value is not None}
+    message = getattr(codec, name)(**fields)
+    assert codec.encode(message) == message_wire(name, fields)
+    assert codec.decode(message_wire(name, fields)) == message
 
 
 @pytest.mark.parametrize(

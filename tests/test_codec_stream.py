@@ -116,7 +116,7 @@ def test_bytes_are_judged_as_they_come(codec: ModuleType) -> None:
 def test_feed_copies(codec: ModuleType) -> None:
     buffer = bytearray(FRAME)
     decoder = codec.Decoder()
-    decoder.feed(buffer)
+    decoder.feed(data=buffer)
     buffer[:] = bytes(SIZE)
     buffer += b"grows"
     assert list(decoder) == [codec.Acknowledge("Foo", "7")]
@@ -232,6 +232,17 @@ def test_a_scanner_counts_up_to_a_fault(codec: ModuleType) -> None:
     assert scanner.counts == {codec.Acknowledge: (3, 3 * SIZE)}
     scanner.reset()
     assert scanner.counts == {}
+
+
+@pytest.mark.parametrize("size", [32, 36])
+def test_a_scanner_takes_options(codec: ModuleType, size: int) -> None:
+    data = b"".join(parts(4, [(1, b"Foo"), (3, b"7")], size))
+    for limit in (len(data), len(data) - 1, None):
+        scanner = codec._Scanner(packet_header_size=size, max_frame_size=limit, on_fault="skip")
+        scanner.feed(data)
+        scanner.close()
+        assert len(list(scanner)) == (limit == len(data) - 1)
+        assert scanner.counts == ({} if limit == len(data) - 1 else {codec.Acknowledge: (1, len(data))})
 
 
 # The end
