@@ -5,10 +5,11 @@ Four times the input may take up to eight times as long; something quadratic tak
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
 from collections.abc import Callable
 from time import process_time
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -118,6 +119,33 @@ def test_recovery(codec: ModuleType, layer: str, name: str, size: int) -> None:
         assert_linear(read, lambda size: unit * (size // len(unit)), size)
 
 
+def calls(function: Callable[[bytes], Any], data: bytes) -> int:
+    """How many functions of Python are called, and generators resumed."""
+    count = 0
+
+    def watch(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(watch)
+    try:
+        function(data)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize(("name", "each"), [("messages", 5), ("frames", 4), ("scan", 2)])
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_whole_frames_take_few_calls(codec: ModuleType, name: str, each: int, count: int) -> None:
+    """A frame of four packets within the limit is not taken apart in steps: that is for the ones that are not whole."""
+    frame = message_wire("Dispatch", {"queue": "Foo", "content": b"Hello", "message_id": "d7", "ttl": 60})
+    limit = {"max_frame_size": len(frame)}
+    read = (lambda data: codec.scan(data, **limit)) if name == "scan" else iterator(codec, name, **limit)
+    read(frame)  # what is worked out once
+    assert calls(read, frame * count) - calls(read, b"") <= 4 + each * count
+
+
 def growth(function: Callable[[], Any]) -> int:
     """The most memory that a call holds at a time, in bytes."""
     tracemalloc.start()
@@ -144,6 +172,16 @@ def test_a_declared_length_allocates_nothing(codec: ModuleType, layer: str, mode
             list(getattr(codec, ITERATORS[layer])(data, max_frame_size=None))
 
     assert growth(read) < 64 * 1024
+
+
+@pytest.mark.parametrize(("text", "count"), [("{:010}", 20_000), ("{:010000}", 200)], ids=["many names", "long names"])
+def test_names_are_not_kept_without_end(codec: ModuleType, text: str, count: int) -> None:
+    def use() -> None:
+        for number in range(count):
+            message = codec.Dispatch(text.format(number), b"", str(number), number)
+            assert codec.decode(codec.encode(message)) == message
+
+    assert growth(use) < MIB
 
 
 @layers
