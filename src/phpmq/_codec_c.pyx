@@ -835,8 +835,10 @@ cdef class _Message:
     cdef object _number  # the TTL or the count
 
     def __repr__(self):
-        fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.__match_args__])
-        return f"{type(self).__name__}({fields})"
+        cdef list fields = []
+        for name in self.__match_args__:
+            fields.append(f"{name}={getattr(self, name)!r}")
+        return f"{type(self).__name__}({', '.join(fields)})"
 
     def __eq__(self, other):
         if type(self) is not type(other):
@@ -865,7 +867,11 @@ cdef class _Message:
 
 
 cdef tuple fields_of(_Message message):
-    return tuple([getattr(message, name) for name in message.__match_args__])
+    # A list comprehension would do, but in Cython 3.3 it gives up an item twice where there is no memory for it.
+    cdef list fields = []
+    for name in message.__match_args__:
+        fields.append(getattr(message, name))
+    return tuple(fields)
 
 
 cdef str first_queue(_Message message, object queue):
@@ -1680,13 +1686,17 @@ def scan(data, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE, max_frame_size=
     cdef Py_buffer view
     cdef Tally[KINDS] tallies
     cdef Found found
+    cdef int64_t frames = 0
+    cdef int kind
     memset(tallies, 0, sizeof(tallies))
     acquire(data, &view, "data")
     try:
         set_up(&cursor, True, packet_header_size, max_frame_size, "raise")
         found = run_in_pieces(&cursor, <const unsigned char *>view.buf, 0, view.len, True, tallies)
         error = error_at(&cursor, <const unsigned char *>view.buf, 0, view.len) if found == FAULT else None
-        return Scan(sum([tally.frames for tally in tallies]), cursor.at, error)
+        for kind in range(KINDS):
+            frames += tallies[kind].frames
+        return Scan(frames, cursor.at, error)
     finally:
         PyBuffer_Release(&view)
 
@@ -1743,7 +1753,10 @@ def detect_packet_header_size(data):
     Raises:
         ValueError: if none of the sizes fits, or more than one.
     """
-    fitting = [size for size in PACKET_HEADER_SIZES if fits(data, size)]
+    cdef list fitting = []
+    for size in PACKET_HEADER_SIZES:
+        if fits(data, size):
+            fitting.append(size)
     if not fitting:
         raise ValueError("none of the packet header sizes 32, 35 and 36 fits the data")
     if len(fitting) > 1:
@@ -2497,7 +2510,9 @@ cdef class _ColumnDecoder(_StreamDecoder):
     cdef bint has_view
 
     cdef int open(self, object data, object columns, int64_t start, object stop) except -1:
-        self.wanted = [COLUMN_NUMBERS[name] for name in columns]
+        self.wanted = []
+        for name in columns:
+            self.wanted.append(COLUMN_NUMBERS[name])
         self.end = INT64_MAX if stop is None else stop
         for number in self.wanted:
             self.rows.wanted |= 1u << <int>number
@@ -2608,9 +2623,12 @@ cdef class _ColumnDecoder(_StreamDecoder):
 
     cdef tuple give_batch(self):
         """Give the rows away."""
+        cdef list columns = []
         count = self.rows.count
         try:
-            return count, [self.give_column(number) for number in self.wanted]
+            for number in self.wanted:
+                columns.append(self.give_column(number))
+            return count, columns
         except MemoryError as error:
             self.fault = error  # some columns are gone
             raise
