@@ -543,6 +543,7 @@ cdef inline bint is_integer(const unsigned char *content, int64_t size, int64_t 
 
 cdef enum State:
     FRAMES      # a frame begins at `at`
+    BROKEN      # the frame at `at` has a fault, and this ends it all: it may have to be told again
     OUTLINE     # only the message layer objects to the frame at `at`: where would it end?
     SEARCH      # the damage goes on at least up to `at`; does a frame begin there?
     DAMAGED     # the damage ends at `at`, and is not yet taken
@@ -618,9 +619,10 @@ cdef Found look_closer(
                 cursor.fault_at = cursor.at
             else:
                 return NOTHING
-            if not cursor.skip:
-                return FAULT
             cursor.damage_start = cursor.at
+            if not cursor.skip:
+                cursor.state = BROKEN
+                return FAULT
             if cursor.fault in (
                 UNKNOWN_MESSAGE_TYPE, PACKET_COUNT_MISMATCH, UNEXPECTED_PACKET, DUPLICATE_PACKET, BAD_INTEGER
             ):
@@ -660,7 +662,7 @@ cdef Found look_closer(
             else:
                 search_on(cursor)
         else:
-            return DAMAGE
+            return FAULT if cursor.state == BROKEN else DAMAGE
 
 
 cdef inline void search_on(Cursor *cursor) noexcept nogil:
@@ -792,6 +794,8 @@ cdef str to_text(object value, str name):
         try:
             text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
+            if isinstance(error, MemoryError):  # Cython has what came instead where there was none for this error
+                raise
             raise ValueError(f"{name} must be text that UTF-8 can carry: {error.reason} at {error.start}") from None
     return text
 
@@ -1101,6 +1105,7 @@ cdef struct Plan:
     Part[4] parts
     char[20] digits
     Py_ssize_t size
+    bint takes_memory  # to write, as text is encoded then
 
 
 cdef inline Part *add_part(Plan *plan, int type) noexcept:
@@ -1123,6 +1128,7 @@ cdef int add_text(Plan *plan, int type, str text) except -1:
     except UnicodeEncodeError:
         part.data = NULL
         part.text = <PyObject *>text
+        plan.takes_memory = True
         part.size = len(text.encode("utf-8", "surrogateescape"))
     return 0
 
@@ -1179,6 +1185,7 @@ cdef bint make_plan(object message, int header_size, Plan *plan) except -1:
         return False
     fields = <_Message>message
     plan.count = 0
+    plan.takes_memory = False
     add_text(plan, QUEUE, fields.queue)
     if fields._content is not None:
         add_content(plan, fields._content)
@@ -1255,6 +1262,14 @@ cdef int write_plan(const Plan *plan, int header_size, char *out) except -1:
     return 0
 
 
+cdef int write_at_once(const Plan *plan, int header_size, char *out) except -1:
+    """Write a frame whole or, where there is no memory for it, not at all."""
+    cdef bytes frame = PyBytes_FromStringAndSize(NULL, plan.size)
+    write_plan(plan, header_size, PyBytes_AS_STRING(frame))
+    memcpy(out, PyBytes_AS_STRING(frame), plan.size)
+    return 0
+
+
 def encode(message, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
     """Write one message as a frame, its packets in canonical order.
 
@@ -1320,7 +1335,10 @@ def encode_into(message, buffer, offset=0, *, packet_header_size=DEFAULT_PACKET_
             raise ValueError(f"offset must not be negative, and is {place}")
         if place + plan.size > view.len:
             raise ValueError(f"buffer has {max(view.len - place, 0)} bytes from offset {place} on, needs {plan.size}")
-        write_plan(&plan, header_size, <char *>view.buf + <Py_ssize_t>place)
+        if plan.takes_memory:
+            write_at_once(&plan, header_size, <char *>view.buf + <Py_ssize_t>place)
+        else:
+            write_plan(&plan, header_size, <char *>view.buf + <Py_ssize_t>place)
     finally:
         PyBuffer_Release(&view)
     return plan.size
@@ -2313,6 +2331,10 @@ cdef Found put_damage(Rows *rows, object damage) except FAULT:
     cdef bytes data = damage.data
     cdef int64_t name_size = PyBytes_GET_SIZE(name)
     cdef int64_t data_size = PyBytes_GET_SIZE(data)
+    # All that takes memory comes before the first value is put.
+    cdef int64_t start = damage.start
+    cdef int64_t stop = damage.stop
+    cdef int64_t fault_at = damage.offset
     cdef int64_t size = (
         rows.fixed + size_in(rows, LOST, AT_FAULT, name_size) + size_in(rows, LOST, AT_RAW, data_size)
     )
@@ -2321,13 +2343,13 @@ cdef Found put_damage(Rows *rows, object damage) except FAULT:
         return FULL
     if found == NO_MEMORY:
         raise MemoryError
-    put_number(rows, AT_OFFSET, damage.start)
-    put_number(rows, AT_SIZE, damage.stop - damage.start)
+    put_number(rows, AT_OFFSET, start)
+    put_number(rows, AT_SIZE, stop - start)
     put_fault(
         rows,
         <const unsigned char *>PyBytes_AS_STRING(name),
         name_size,
-        damage.offset,
+        fault_at,
         <const unsigned char *>PyBytes_AS_STRING(data),
         data_size,
     )
@@ -2484,8 +2506,10 @@ cdef _Memory give_away(Block *block, int64_t size):
 cdef _Memory bits_of(const Rows *rows, int column_number):
     """A bit for each row: whether its value in this column is not null."""
     cdef int64_t place, size = (rows.count + 7) / 8
-    cdef Block block = take_block(size)
-    cdef unsigned char *bits = <unsigned char *>block.data
+    cdef _Memory memory = _Memory.__new__(_Memory)
+    memory.block = take_block(size)
+    memory.size = size
+    cdef unsigned char *bits = <unsigned char *>memory.block.data
     cdef const uint16_t *row
     cdef uint64_t four
     memset(bits, 0, size)
@@ -2495,7 +2519,7 @@ cdef _Memory bits_of(const Rows *rows, int column_number):
         four = row[0] | <uint64_t>row[1] << 16 | <uint64_t>row[2] << 32 | <uint64_t>row[3] << 48
         four = four >> column_number & 0x0001000100010001u
         bits[place / 2] |= <unsigned char>((four * 0x0001000200040008u >> 48 & 15) << (place % 2 * 4))
-    return give_away(&block, size)
+    return memory
 
 
 @cython.final
@@ -2658,13 +2682,14 @@ cdef class _ColumnDecoder(_StreamDecoder):
         return nulls, buffers
 
     cdef _Memory some_zeros(self, int64_t size):
-        cdef Block block
+        cdef _Memory zeros
         if self.zeros is None or self.zeros.size < size:
-            block.size = size
-            block.data = <char *>PyMem_RawCalloc(<size_t>size, 1)
-            if block.data == NULL:
+            zeros = _Memory.__new__(_Memory)
+            zeros.block.data = <char *>PyMem_RawCalloc(<size_t>size, 1)
+            if zeros.block.data == NULL:
                 raise MemoryError
-            self.zeros = give_away(&block, size)
+            zeros.block.size = zeros.size = size
+            self.zeros = zeros
         return self.zeros
 
 
