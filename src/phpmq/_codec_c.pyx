@@ -2488,27 +2488,30 @@ cdef class _Memory:
         give_back(self.block)
 
 
-cdef _Memory give_away(Block *block, int64_t size):
-    """A block as a buffer of the bytes that are used; a large rest goes back to the system."""
+cdef _Memory memory_for(int64_t size):
+    """A buffer of so many bytes that is given a block later."""
     cdef _Memory memory = _Memory.__new__(_Memory)
-    cdef void *cut
     memory.size = size
-    if block.size / 4 > size + SLACK:
-        cut = PyMem_RawRealloc(block.data, <size_t>size + SLACK)
+    return memory
+
+
+cdef void give_away(Block *block, _Memory memory) noexcept:
+    """Give a block to a buffer of the bytes that are used; a large rest goes back to the system."""
+    cdef void *cut
+    if block.size / 4 > memory.size + SLACK:
+        cut = PyMem_RawRealloc(block.data, <size_t>memory.size + SLACK)
         if cut != NULL:
             block.data = <char *>cut
-            block.size = size + SLACK
+            block.size = memory.size + SLACK
     memory.block = block[0]
     memset(block, 0, sizeof(Block))
-    return memory
 
 
 cdef _Memory bits_of(const Rows *rows, int column_number):
     """A bit for each row: whether its value in this column is not null."""
     cdef int64_t place, size = (rows.count + 7) / 8
-    cdef _Memory memory = _Memory.__new__(_Memory)
+    cdef _Memory memory = memory_for(size)
     memory.block = take_block(size)
-    memory.size = size
     cdef unsigned char *bits = <unsigned char *>memory.block.data
     cdef const uint16_t *row
     cdef uint64_t four
@@ -2646,49 +2649,53 @@ cdef class _ColumnDecoder(_StreamDecoder):
         return 0
 
     cdef tuple give_batch(self):
-        """Give the rows away."""
+        """Give the rows away; where there is no memory for that, they stay."""
         cdef list columns = []
-        count = self.rows.count
-        try:
-            for number in self.wanted:
-                columns.append(self.give_column(number))
-            return count, columns
-        except MemoryError as error:
-            self.fault = error  # some columns are gone
-            raise
-        finally:
-            self.rows.count = self.rows.capacity = self.rows.room = 0
+        cdef int place
+        for number in self.wanted:
+            columns.append(self.outline(number))
+        batch = (self.rows.count, columns)
+        # From here on nothing takes memory.
+        for place in range(len(columns)):
+            self.fill(self.wanted[place], <list>(<tuple>columns[place])[1])
+        self.rows.count = self.rows.capacity = self.rows.room = 0
+        return batch
 
-    cdef tuple give_column(self, int number):
-        """How many nulls there are in a column, and its buffers in Arrow's order; None for bits that are all set."""
+    cdef tuple outline(self, int number):
+        """How many nulls there are in a column, and its buffers in Arrow's order, not filled yet but for the bits,
+        which are None where all are set."""
         cdef Column *column = &self.rows.columns[number]
         cdef int64_t count = self.rows.count
-        cdef list buffers
         if column.filled == 0:
             zeros = self.some_zeros((count + 1) * sizeof(int64_t))
             return count, [zeros, zeros] if is_number(number) else [zeros, zeros, b""]
         pad(column, count)
-        nulls = column.nulls
-        buffers = [bits_of(&self.rows, number) if nulls else None]
+        bits = bits_of(&self.rows, number) if column.nulls else None
+        if is_number(number):
+            return column.nulls, [bits, memory_for(count * sizeof(int64_t))]
+        return column.nulls, [bits, memory_for((count + 1) * sizeof(int32_t)), memory_for(column.size)]
+
+    cdef void fill(self, int number, list buffers) noexcept:
+        """Give the blocks of a column away to these buffers."""
+        cdef Column *column = &self.rows.columns[number]
+        if column.filled == 0:
+            return
         with SPARE_LOCK:
             FIXED_BEFORE[number], TEXT_BEFORE[number] = column.fixed.size, column.text.size
-        if is_number(number):
-            buffers.append(give_away(&column.fixed, count * sizeof(int64_t)))
-        else:
-            buffers.append(give_away(&column.fixed, (count + 1) * sizeof(int32_t)))
-            buffers.append(give_away(&column.text, column.size))
+        give_away(&column.fixed, <_Memory>buffers[1])
+        if not is_number(number):
+            give_away(&column.text, <_Memory>buffers[2])
         column.numbers, column.ends = NULL, NULL
         column.size = column.filled = column.nulls = 0
-        return nulls, buffers
 
     cdef _Memory some_zeros(self, int64_t size):
         cdef _Memory zeros
         if self.zeros is None or self.zeros.size < size:
-            zeros = _Memory.__new__(_Memory)
+            zeros = memory_for(size)
             zeros.block.data = <char *>PyMem_RawCalloc(<size_t>size, 1)
             if zeros.block.data == NULL:
                 raise MemoryError
-            zeros.block.size = zeros.size = size
+            zeros.block.size = size
             self.zeros = zeros
         return self.zeros
 
