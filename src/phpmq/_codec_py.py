@@ -120,7 +120,9 @@ def _view(name: str, data: Buffer) -> memoryview:
         raise TypeError(f"{name} must be a C-contiguous bytes-like object, not {type(data).__name__}{advice}") from None
     if not view.c_contiguous:
         raise TypeError(f"{name} must be a C-contiguous bytes-like object, not a strided {type(data).__name__}")
-    return PickleBuffer(view).raw()
+    if view.ndim == 1 and view.format == "B":
+        return view
+    return PickleBuffer(view).raw()  # not always: CPython crashed when it collected one in a cycle, before 3.13
 
 
 def _snapshot(name: str, data: Buffer) -> bytes:
