@@ -6,12 +6,15 @@ import copy
 import ctypes
 import gc
 import inspect
+import itertools
 import pickle
+import sys
 import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable
-from types import ModuleType
+from contextlib import suppress
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -582,3 +585,76 @@ def test_an_interrupted_call_loses_nothing(codec: ModuleType, name: str) -> None
     decoder.reset()
     decoder.feed((FRAME + other) * 3)
     assert items == list(decoder)
+
+
+def interrupted(codec: ModuleType, number: int, call: Callable[[], Any]) -> tuple[Any, bool]:
+    """What a call gives that is interrupted at a line of the codec, and called again then; and whether it was.
+
+    Not where a lock is taken and given back, which no Python can make safe, nor where there is no call in between.
+    """
+    left = number
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        code = frame.f_code
+        if event == "line" and code.co_filename == codec.__file__ and code.co_name not in ("__next__", "_drop"):
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        return call(), False
+    except KeyboardInterrupt:
+        sys.settrace(before)
+        return call(), True
+    finally:
+        sys.settrace(before)
+
+
+@each_decoder
+@pytest.mark.parametrize("mode", ["raise", "skip"])
+@pytest.mark.parametrize("junk", [b"", b"xyz", b"H01" * 5, b"x" * 70 * KIB], ids=label)
+def test_nothing_is_lost_wherever_a_call_is_interrupted(codec: ModuleType, name: str, mode: str, junk: bytes) -> None:
+    other = b"".join(parts(4, [(3, b"8"), (1, b"Foo")]))
+    data = FRAME + other + junk + FRAME + other
+    chunks = [data[:40], data[40 : 2 * SIZE + len(junk) // 2], data[2 * SIZE + len(junk) // 2 : -1], data[-1:]]
+
+    def read(interrupted_call: int, number: int) -> tuple[list[Any], bool]:
+        decoder = getattr(codec, name)(on_fault=mode)
+        seen: list[Any] = []
+        calls = 0
+        is_reached = False
+        for chunk in chunks:
+            with suppress(ProtocolError):  # it has failed before
+                decoder.feed(chunk)
+            for _ in range(4):
+
+                def ask() -> Any:
+                    try:
+                        return next(decoder, None)
+                    except ProtocolError as error:
+                        return error
+
+                if calls == interrupted_call:
+                    item, is_reached = interrupted(codec, number, ask)
+                else:
+                    item = ask()
+                seen.append((item, state(decoder)))
+                calls += 1
+        return seen, is_reached
+
+    expected, _ = read(-1, 0)
+    if mode == "skip":
+        items = [item for item, _ in expected if item is not None]
+        assert len(items) == (5 if junk else 4)
+        assert not junk or (items[2].stop, items[2].data) == (2 * SIZE + len(junk), junk[: 64 * KIB])
+    for call in range(len(expected)):
+        for number in itertools.count():
+            seen, is_reached = read(call, number)
+            assert seen == expected
+            if not is_reached:
+                break
+    assert number > 0 or not codec.__name__.endswith("py")

@@ -875,7 +875,8 @@ class _Reader:
     """
 
     __slots__ = (
-        "base", "counted", "counts", "data", "end", "error", "final", "layer", "limit", "position", "size", "skip"
+        "base", "counted", "counts", "damage", "data", "end", "error", "final", "layer", "limit", "position", "size",
+        "skip",
     )  # fmt: skip
 
     def __init__(
@@ -888,6 +889,8 @@ class _Reader:
         self.base = self.position = self.counted = 0
         self.end = len(data)
         self.counts: dict[str, tuple[int, int]] = {}
+        #: What the search at ``position`` is for: where the damage begins, what is wrong, and its first bytes.
+        self.damage: tuple[int, _Verdict, bytearray] | None = None
         self.error: ProtocolError | None = None
 
     def head(self, start: int, size: int) -> bytes:
@@ -896,12 +899,13 @@ class _Reader:
         return bytes(self.data[at : at + size])
 
     def copy(self, start: int, stop: int) -> bytes:
-        # released at once, also on errors: a bytearray with a view on it could not grow
-        with memoryview(self.data) as view:
-            return bytes(view[start - self.base : stop - self.base])
+        # The views have no name: an exception that is kept would keep it, and a bytearray with a view cannot grow.
+        return bytes(memoryview(self.data)[start - self.base : stop - self.base])
 
     def items(self) -> Generator[Any, None, None]:
         """All items in order; None where more bytes are needed. After a fault it ends, with ``error`` set."""
+        if self.damage:  # the search for its end was broken off
+            yield from self._search(*self.damage)
         while True:
             start = self.position
             if start == self.end:
@@ -924,9 +928,15 @@ class _Reader:
                 if item is not None:
                     yield item
 
+    def begin_again(self, offset: int) -> None:
+        """Go back to ``offset``, where the last item given ends, before ``items`` is called anew."""
+        if self.damage and self.damage[0] < offset:
+            self.damage = None
+        if self.damage is None:
+            self.position = max(offset, self.counted)
+
     def contents(self, frame: _Walked) -> list[tuple[int, bytes]]:
-        with memoryview(self.data) as view:
-            return [(kind, bytes(view[begin - self.base : end - self.base])) for kind, begin, end in frame.packets]
+        return [(kind, self.copy(begin, end)) for kind, begin, end in frame.packets]
 
     def count(self, name: str, start: int, stop: int) -> None:
         """Count a message of this name and its bytes."""
@@ -1042,25 +1052,30 @@ class _Reader:
                 self.position = frame.stop
                 yield Damage(start, frame.stop, verdict.fault, verdict.offset, data)
                 return frame.stop, verdict
-        return (yield from self._search(start, verdict))
+        self.damage = start, verdict, bytearray()
+        return (yield from self._search(*self.damage))
 
     def _ends_well(self, frame: _Walked) -> Generator[None, None, bool]:
         while self.end == frame.stop and not self.final:
             yield None
         return self.copy(frame.stop, frame.stop + 1) in (b"H", b"")
 
-    def _search(self, start: int, verdict: _Verdict) -> Generator[Damage | None, None, tuple[int, _Walked | _Verdict]]:
+    def _search(
+        self, start: int, verdict: _Verdict, data: bytearray
+    ) -> Generator[Damage | None, None, tuple[int, _Walked | _Verdict]]:
         """The damage ends where the next whole frame begins, or with the input."""
-        data = bytearray()
-        stop: int = start
         frame: _Walked | _Verdict = verdict
-        while isinstance(frame, _Verdict) and stop < self.end:
-            stop = self._candidate(stop + 1)
+        if self.position > start:  # here the search was broken off
+            frame = yield from self._judge(self.position, self.layer.in_catalogue)
+        while isinstance(frame, _Verdict) and self.position < self.end:
+            stop = self._candidate(self.position + 1)
+            del data[self.position - start :]
             data += self.copy(self.position, min(stop, self.position + DAMAGE_DATA_SIZE - len(data)))
             self.position = stop
             frame = yield from self._judge(stop, self.layer.in_catalogue)
-        yield Damage(start, stop, verdict.fault, verdict.offset, bytes(data))
-        return stop, frame
+        yield Damage(start, self.position, verdict.fault, verdict.offset, bytes(data))
+        self.damage = None
+        return self.position, frame
 
     def _candidate(self, start: int) -> int:
         found = _CANDIDATE.search(self.data, start - self.base)
@@ -1275,9 +1290,9 @@ class _Stream(Generic[_T]):
             raise TypeError(f"{cls.__bases__[0].__name__} cannot be subclassed")
 
     def _open(self, options: _Options) -> None:
-        self._options = options
-        self._buffer = bytearray()
-        self._reader = _Reader(self._layer, self._buffer, options, final=False)
+        buffer = bytearray()
+        self._reader = _Reader(self._layer, buffer, options, final=False)
+        self._options, self._buffer = options, buffer
         self._items: Iterator[_T | None] | None = None
         self._offset = 0
 
@@ -1311,10 +1326,10 @@ class _Stream(Generic[_T]):
         # dropping moves what is kept, so it must be worth it
         if self._reader.position - self._reader.base > len(self._buffer) // 2:
             self._drop()
-        size = len(chunk)
+        end = self._reader.end + len(chunk)
         # no call between these two, where a signal could come
         self._buffer += chunk
-        self._reader.end += size
+        self._reader.end = end
 
     @_exclusive
     def close(self) -> None:
@@ -1346,6 +1361,7 @@ class _Stream(Generic[_T]):
         except BaseException:
             # out of memory, or interrupted: the next call begins again behind the last item
             self._items = None
+            self._reader.begin_again(self._offset)
             raise
         finally:
             self._lock.release()
@@ -1556,8 +1572,8 @@ class _ColumnDecoder(_Stream[_Batch]):
         self._most_rows, self._most_bytes = limits
         self._rows: list[_Row] = []
         self._size = 0
-        #: A row that is for the next batch.
-        self._held: _Row | None = None
+        #: A row, or what it is made of, that is in no batch yet.
+        self._held: Any = None
         self._is_done = False
 
     def read(self, data: memoryview) -> None:
@@ -1573,28 +1589,29 @@ class _ColumnDecoder(_Stream[_Batch]):
     @property
     def offset(self) -> int:
         """Where the last row ends, in bytes, that is in a batch."""
-        return self._held["offset"] if self._held else self._offset
+        if self._held is None:
+            return self._offset
+        return self._held.start if isinstance(self._held, Damage) else self._held["offset"]
 
     def __next__(self) -> _Batch:
         while row := self._next_row():
             size = sum(8 if COLUMNS[name] == "int64" else 4 + len(row.get(name, b"")) for name in self._columns)
-            if self._rows and (len(self._rows) == self._most_rows or self._size + size > self._most_bytes):
-                self._held = row
+            size += self._size
+            if self._rows and (len(self._rows) == self._most_rows or size > self._most_bytes):
                 return self._give()
             self._rows.append(row)
-            self._size += size
+            self._held, self._size = None, size
         if self._rows and self._is_done:
             return self._give()
         self._reader.check()
         raise StopIteration
 
     def _next_row(self) -> _Row | None:
-        """The next row; None where more bytes are needed, and at the end, which may be a fault."""
-        row, self._held = self._held, None
-        while row is None and self._offset < self._stop:
+        """The next row, which is held; None where more bytes are needed, and at the end, which may be a fault."""
+        while self._held is None and self._offset < self._stop:
             try:
                 item: Any = super().__next__()
-                row = _damage_row(item) if isinstance(item, Damage) else item
+                self._held = item
             except ProtocolError:
                 break
             except StopIteration:
@@ -1606,12 +1623,14 @@ class _ColumnDecoder(_Stream[_Batch]):
                     self.feed(piece)
                 else:
                     self.close()
-        self._is_done = row is None
-        return row
+        self._is_done = self._held is None
+        return _damage_row(self._held) if isinstance(self._held, Damage) else self._held
 
     def _give(self) -> _Batch:
-        rows, self._rows, self._size = self._rows, [], 0
-        return len(rows), [_column(COLUMNS[name], [row.get(name) for row in rows]) for name in self._columns]
+        columns = [_column(COLUMNS[name], [row.get(name) for row in self._rows]) for name in self._columns]
+        batch = len(self._rows), columns
+        self._rows, self._size = [], 0
+        return batch
 
 
 def _column(kind: str, values: list[Any]) -> tuple[int, list[Any]]:
