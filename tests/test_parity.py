@@ -10,11 +10,14 @@ import pickle
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import travel
 from wire import VECTORS
 
 import phpmq
@@ -221,3 +224,16 @@ def test_pickle_of_either_codec(codec: ModuleType, written_by: str) -> None:
         text=True,
     )
     assert ast.literal_eval(loaded.stdout) == [backend, *MESSAGES]
+
+
+def test_what_reads_cannot_be_copied(codec: ModuleType) -> None:
+    data = travel.GOOD
+    columns = codec._decode_columns(data, ["ttl"], max_rows=1, max_bytes=99)
+    readers: list[Any] = [codec.iter_messages(data), codec.iter_frames(data), columns, codec._Scanner()]
+    pickling = [partial(pickle.dumps, protocol=number) for number in range(pickle.HIGHEST_PROTOCOL + 1)]
+    ways: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, *pickling]
+    for reader in readers:
+        for copying in ways:
+            with pytest.raises(TypeError, match=f"cannot pickle .*{type(reader).__name__}"):
+                copying(reader)
+        assert next(reader, None) is not None or type(reader) is codec._Scanner
