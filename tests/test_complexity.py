@@ -212,3 +212,84 @@ def test_nothing_is_held_after_a_fault(codec: ModuleType, layer: str) -> None:
     with pytest.raises(ProtocolError):
         next(decoder)
     assert growth(read) < 64 * 1024
+
+
+# What is held at a time, of contents that are large
+
+
+def megabytes(size: int) -> bytes:
+    return message_wire("Send", {"queue": "Foo", "content": bytes(size * MIB)})
+
+
+@layers
+def test_an_iterator_holds_two_items_and_nothing_of_its_input(codec: ModuleType, layer: str) -> None:
+    data = megabytes(1) * 64
+    read = iterator(codec, layer)
+    assert growth(lambda: read(data)) < 2 * MIB + 256 * 1024  # one is made while the caller still has the one before
+    assert growth(lambda: list(getattr(codec, ITERATORS[layer])(data))) < len(data) + 256 * 1024
+    assert growth(lambda: codec.scan(data)) < 256 * 1024
+
+
+@layers
+def test_a_decoder_holds_half_as_much_again_as_it_needs(codec: ModuleType, layer: str) -> None:
+    data = megabytes(32)
+    read = streamer(codec, layer, 64 * 1024)
+    assert growth(lambda: read(data)) < len(data) + 1.5 * len(data) + MIB  # the item, and the bytes that it is made of
+
+
+@layers
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_small_content_keeps_nothing_of_what_came_with_it(codec: ModuleType, layer: str, goes_on: bool) -> None:
+    small = message_wire("Send", {"queue": "Foo", "content": b"Hello"})
+    data = small + megabytes(60)
+    kept = []
+    tracemalloc.start()
+    try:
+        decoder = getattr(codec, DECODERS[layer])()
+        decoder.feed(data)
+        kept.append(memoryview(bytes(next(decoder)) if layer == "messages" else next(decoder).packets[1].content))
+        assert len(list(decoder)) == 1
+        if goes_on:
+            decoder.feed(small)
+            assert len(list(decoder)) == 1
+        else:
+            del decoder
+        assert tracemalloc.get_traced_memory()[0] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+@layers
+def test_a_bytearray_can_grow_as_soon_as_it_was_read(codec: ModuleType, layer: str) -> None:
+    """Neither decoders, nor items, nor exceptions with the frames where they were raised hold a view on it."""
+    iterate, make = getattr(codec, ITERATORS[layer]), getattr(codec, DECODERS[layer])
+    frame = message_wire("Acknowledge", {"queue": "Foo", "message_id": "1"})
+    data = bytearray(frame + b"x" * 100)
+    message = codec.Acknowledge("Foo", "1")
+    closed, failed = make(), make()
+    closed.close()
+    failed.feed(data)
+    kept: list[Any] = [closed, failed, memoryview(bytes(message))]
+    for call in (
+        lambda: kept.extend(failed),
+        lambda: failed.feed(data),
+        lambda: closed.feed(data),
+        lambda: kept.append(codec.scan(data)),
+        lambda: kept.extend(iterate(data)),
+        lambda: kept.extend(iterate(data, on_fault="skip")),
+        lambda: iterate(data, max_frame_size=1),
+        lambda: codec.decode(data),
+        lambda: codec.decode(data, max_frame_size=1),
+        lambda: codec.detect_packet_header_size(data),
+        lambda: codec._find_frame(data, 1),
+        lambda: codec.encode_into(message, data, len(data)),
+        lambda: codec.encode_frame(1, [(1, data), (100, data)]),
+        lambda: kept.append(codec.Send("q", data)),
+        lambda: codec.Send("q", data, -1),
+    ):
+        try:
+            call()
+        except ValueError as error:
+            kept.append(error)
+        data.append(0)
+    assert sum(isinstance(entry, ValueError) for entry in kept) >= 8

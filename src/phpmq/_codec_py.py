@@ -927,6 +927,7 @@ class _Reader:
                 self.position = frame.stop
                 if item is not None:
                     yield item
+                del item  # else it would be kept as long as bytes are missing
 
     def begin_again(self, offset: int) -> None:
         """Go back to ``offset``, where the last item given ends, before ``items`` is called anew."""
