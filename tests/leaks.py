@@ -294,7 +294,7 @@ SCRIPTS: Mapping[str, Callable[[ModuleType], Round]] = {
 PLANTS: Mapping[str, Callable[[ModuleType], Round]] = {
     "planted-small": lambda codec: every_tenth(object),
     "planted-message": lambda codec: every_tenth(lambda: codec.decode(MESSAGES[3])),
-    "planted-large": lambda codec: every_tenth(lambda: b"x" * 60_000),
+    "planted-large": lambda codec: every_tenth(lambda: b"x" * 200_000),
 }
 
 

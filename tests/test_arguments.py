@@ -110,6 +110,8 @@ def test_texts_that_help(codec: ModuleType) -> None:
     refused(TypeError, "data must be a C-contiguous bytes-like object, not str", codec.decode, "x")
 
 
+HUGE = 10**5000
+
 #: Calls with one wrong argument, how their text names it, and what the text ends with: its class, or itself.
 TOLD: list[tuple[str, str, Callable[[ModuleType], object]]] = [
     ("data", "int", lambda codec: codec.decode(5)),
@@ -147,6 +149,14 @@ TOLD: list[tuple[str, str, Callable[[ModuleType], object]]] = [
     ("packets[1].type", "NoneType", lambda codec: codec.encode_frame(1, [(1, b""), (None, b"")])),
     ("packets[0].type", "100", lambda codec: codec.encode_frame(1, [(100, b"")])),
     ("packets[0].content", "NoneType", lambda codec: codec.encode_frame(1, [(1, None)])),
+    # Python writes no number of more than 4,300 digits.
+    ("ttl", "of 16610 bits", lambda codec: codec.Requeue("", "", HUGE)),
+    ("count", "of 16610 bits", lambda codec: codec.Consume("", HUGE)),
+    ("packet_header_size", "of 16610 bits", lambda codec: codec.decode(GOOD, packet_header_size=HUGE)),
+    ("max_frame_size", "of 16610 bits", lambda codec: codec.decode(GOOD, max_frame_size=HUGE)),
+    ("type", "of 16610 bits", lambda codec: codec.encode_frame(HUGE, [])),
+    ("packets[0].type", "of 16610 bits", lambda codec: codec.encode_frame(1, [(HUGE, b"")])),
+    ("packets[0]", "a Packet or a (type, content) pair", lambda codec: codec.encode_frame(1, [(HUGE, b"", 1)])),
 ]
 
 
@@ -277,6 +287,7 @@ def test_encode_into(codec: ModuleType) -> None:
         refused(error, "offset", encode_into, buffer, offset)
     for offset in (-1, -len(GOOD), 3, len(GOOD) + 2, len(GOOD) + 3, 2**63 - 1, 2**63, 2**70, -(2**70)):
         refused(ValueError, "", encode_into, buffer, offset)
+    refused(ValueError, "offset", encode_into, buffer, HUGE)
     refused(ValueError, "", encode_into, bytearray(len(GOOD) - 1))
     refused(ValueError, "", encode_into, bytearray())
     assert buffer == bytearray(len(GOOD) + 2)

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from phpmq import Fault, IncompleteMessage, ProtocolError
-from phpmq.errors import foreign_hint, header_size_hint
+from phpmq.errors import foreign_hint, header_size_hint, number_text
 
 BAD_DIGITS = ProtocolError(Fault.BAD_DIGITS, 39, b"x")
 HINTED = ProtocolError(Fault.NOT_A_PACKET, 8, b"\nP01", "this looks like a listing")
@@ -143,3 +143,10 @@ def test_foreign_hints(header: bytes, hint: str) -> None:
 
 def test_the_hint_for_another_header_size() -> None:
     assert header_size_hint(35) == "the frame is whole with packet_header_size=35"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0"), (-5, "-5"), (2**128 - 1, str(2**128 - 1)), (2**128, "a number of 129 bits")]
+)
+def test_numbers(number: int, text: str) -> None:
+    assert number_text(number) == text

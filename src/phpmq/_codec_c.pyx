@@ -19,7 +19,7 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 from operator import index as _index
 from types import GenericAlias
 
-from phpmq.errors import Fault, IncompleteMessage, ProtocolError, foreign_hint, header_size_hint
+from phpmq.errors import Fault, IncompleteMessage, ProtocolError, foreign_hint, header_size_hint, number_text
 from phpmq.protocol import (
     CATALOGUE,
     DAMAGE_DATA_SIZE,
@@ -742,19 +742,20 @@ cdef int to_header_size(object value) except -1:
     size = to_int(value, "packet_header_size")
     if size == 32 or size == 35 or size == 36:
         return size
-    raise ValueError(f"packet_header_size must be 32, 35 or 36, not {size}")
+    raise ValueError(f"packet_header_size must be 32, 35 or 36, not {number_text(size)}")
 
 
 cdef int64_t to_limit(object value) except -1:
     if value is None:
         return INT64_MAX
+    number = to_int(value, "max_frame_size")
     cdef int64_t limit
     try:
-        limit = to_int(value, "max_frame_size")
+        limit = number
     except OverflowError:
         limit = 0
     if limit < HEADER:
-        raise ValueError(f"max_frame_size must be None or from 8 to 2**63-1, not {value}")
+        raise ValueError(f"max_frame_size must be None or from 8 to 2**63-1, not {number_text(number)}")
     return limit
 
 
@@ -821,7 +822,7 @@ cdef object to_number(object value, str name):
     except OverflowError:
         checked = -1
     if checked < 0:
-        raise ValueError(f"{name} must be from 0 to 2**63-1, not {number}")
+        raise ValueError(f"{name} must be from 0 to 2**63-1, not {number_text(number)}")
     return number
 
 
@@ -1332,9 +1333,9 @@ def encode_into(message, buffer, offset=0, *, packet_header_size=DEFAULT_PACKET_
     acquire(buffer, &view, "buffer", PyBUF_WRITABLE)
     try:
         if place < 0:
-            raise ValueError(f"offset must not be negative, and is {place}")
+            raise ValueError(f"offset must not be negative, and is {number_text(place)}")
         if place + plan.size > view.len:
-            raise ValueError(f"buffer has {max(view.len - place, 0)} bytes from offset {place} on, needs {plan.size}")
+            raise ValueError(f"buffer has {view.len} bytes: no room for {plan.size} at offset {number_text(place)}")
         if plan.takes_memory:
             write_at_once(&plan, header_size, <char *>view.buf + <Py_ssize_t>place)
         else:
@@ -1386,7 +1387,7 @@ def encode_frame(type, packets, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE
 cdef int to_field(object value, int largest, str name) except -1:
     number = to_int(value, name)
     if not 0 <= number <= largest:
-        raise ValueError(f"{name} must be from 0 to {largest}, not {number}")
+        raise ValueError(f"{name} must be from 0 to {largest}, not {number_text(number)}")
     return number
 
 

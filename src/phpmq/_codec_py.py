@@ -37,7 +37,7 @@ from typing import (
     overload,
 )
 
-from phpmq.errors import Fault, IncompleteMessage, ProtocolError, foreign_hint, header_size_hint
+from phpmq.errors import Fault, IncompleteMessage, ProtocolError, foreign_hint, header_size_hint, number_text
 from phpmq.protocol import (
     CATALOGUE,
     DAMAGE_DATA_SIZE,
@@ -151,7 +151,7 @@ def _integer(name: str, value: int, lowest: int = 0, highest: int = MAX_INTEGER)
             raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
         value = index(value)
     if not lowest <= value <= highest:
-        raise ValueError(f"{name} must be from {lowest} to {highest}, not {value}")
+        raise ValueError(f"{name} must be from {lowest} to {highest}, not {number_text(value)}")
     return value
 
 
@@ -231,8 +231,7 @@ def _fields(message: Any) -> tuple[Any, ...]:
 
 def _draft(*fields: str) -> Callable[[], Any]:
     """A class without the guard of a message: an instance is filled, then made a message. No constructor is as fast."""
-    unguarded = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    return type("_Draft", (_Message,), {"__slots__": fields, **unguarded})
+    return type("_Draft", (_Message,), {"__slots__": fields, "__setattr__": object.__setattr__})
 
 
 _SendDraft = _draft("queue", "content", "ttl")
@@ -680,7 +679,7 @@ def _packet(name: str, packet: Packet | tuple[int, Buffer]) -> tuple[int, bytes]
     try:
         packet_type, content = packet
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a Packet or a pair of type and content, not {packet!r:.40}") from None
+        raise TypeError(f"{name} must be a Packet or a (type, content) pair") from None
     return _integer(f"{name}.type", packet_type, highest=MAX_PACKET_TYPE), _snapshot(f"{name}.content", content)
 
 
@@ -820,7 +819,7 @@ class _Verdict(NamedTuple):
 
     fault: Fault
     offset: int
-    shown: int = FOUND_SIZE
+    shown: int
     missing: int = 0
 
 
@@ -1328,7 +1327,7 @@ class _Stream(Generic[_T]):
         if self._reader.position - self._reader.base > len(self._buffer) // 2:
             self._drop()
         end = self._reader.end + len(chunk)
-        # no call between these two, where a signal could come
+        # no call between these two, where a signal could come, and nothing that takes memory
         self._buffer += chunk
         self._reader.end = end
 

@@ -108,3 +108,11 @@ def foreign_hint(header: bytes) -> str:
 def header_size_hint(packet_header_size: int) -> str:
     """The hint for a frame that is whole with another packet header size."""
     return f"the frame is whole with packet_header_size={packet_header_size}"
+
+
+_BITS_TO_TELL: Final = 128
+
+
+def number_text(number: int) -> str:
+    """A number as a text says it; Python writes none that is too long."""
+    return str(number) if number.bit_length() <= _BITS_TO_TELL else f"a number of {number.bit_length()} bits"
