@@ -16,22 +16,24 @@ from random import Random
 import atheris
 
 with atheris.instrument_imports(include=["phpmq._codec_py"]):
-    from phpmq import _codec_py
+    import phpmq._codec_py  # noqa: F401
 
 from differential import ways
-from fuzz import COMPILED, mutated, unpack
+from fuzz import codecs, mutated, unpack
 from laws import LAWS
 
 
 def agree(data: bytes) -> None:
+    reference, compiled = codecs()
     for way in ways(unpack(data)):
-        assert way(COMPILED) == way(_codec_py)
+        assert way(compiled) == way(reference)
 
 
 def keep_laws(data: bytes) -> None:
     case = unpack(data)
+    _, compiled = codecs()
     for law in LAWS:
-        law(COMPILED, case)
+        law(compiled, case)
 
 
 def mutate(data: bytes, most: int, seed: int) -> bytes:

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import fuzz
 import pytest
+from differential import ways
+from laws import LAWS
 
-from phpmq import _codec_c
+Codecs = tuple[ModuleType, ModuleType]
 
 SEND = b"H0100102P0100000000000000000000000000003FooP0200000000000000000000000000005Hello"
 INPUT = fuzz.pack(35, 300, 7, SEND)
@@ -32,15 +34,24 @@ def test_an_input_says_how_to_read_it() -> None:
 
 
 @pytest.mark.parametrize("data", fuzz.corpus())
-def test_corpus(data: bytes) -> None:
-    fuzz.check(data)
+def test_laws_on_the_corpus(codec: ModuleType, data: bytes) -> None:
+    case = fuzz.unpack(data)
+    for law in LAWS:
+        law(codec, case)
 
 
-def test_inputs_are_of_both_kinds() -> None:
+@pytest.mark.parametrize("data", fuzz.corpus())
+def test_codecs_agree_on_the_corpus(both_codecs: Codecs, data: bytes) -> None:
+    reference, compiled = both_codecs
+    for way in ways(fuzz.unpack(data)):
+        assert way(compiled) == way(reference)
+
+
+def test_inputs_are_of_both_kinds(codec: ModuleType) -> None:
     """Good streams and faults of all kinds are among what is drawn."""
     random = Random(0)
     cases = [fuzz.unpack(fuzz.any_input(random)) for _ in range(500)]
-    scans = [_codec_c.scan(case.data, **case.options) for case in cases]
+    scans = [codec.scan(case.data, **case.options) for case in cases]
     faults = {scan.error.fault.name for scan in scans if scan.error}
     assert len(faults) >= 11
     assert sum(scan.error is None for scan in scans) > 50
@@ -48,17 +59,18 @@ def test_inputs_are_of_both_kinds() -> None:
 
 
 @pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def planted(both_codecs: Codecs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in the compiled codec: it loses the last byte of a content that begins with 0."""
-    compiled = SimpleNamespace(**vars(_codec_c))
+    reference, compiled = both_codecs
+    faulty = SimpleNamespace(**vars(compiled))
 
     def iter_messages(data: Any, **options: Any) -> Iterator[Any]:
-        for item in _codec_c.iter_messages(data, **options):
+        for item in compiled.iter_messages(data, **options):
             content = getattr(item, "content", b"")
             yield item.__replace__(content=content[:-1]) if content[:1] == b"0" else item
 
-    compiled.iter_messages = iter_messages
-    monkeypatch.setattr(fuzz, "COMPILED", compiled)
+    faulty.iter_messages = iter_messages
+    monkeypatch.setattr(fuzz, "codecs", lambda: (reference, faulty))
     monkeypatch.setattr(fuzz, "processes", ThreadPoolExecutor)
 
 
@@ -74,6 +86,7 @@ def test_a_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         fuzz.main([str(path)])
 
 
+@pytest.mark.usefixtures("both_codecs")
 def test_a_run_without_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--cases", "5000", "--workers", "1", "--seed", "1"]) == 0
     seed, progress = capsys.readouterr().err.splitlines()
