@@ -36,8 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A free-threaded Python takes its lock for the compiled codec, and says so, in processes that tests start, too.
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:The global interpreter lock:RuntimeWarning")
     chosen = set(config.getoption("--backends").split(","))
     unknown = chosen - MODULES.keys()
     if unknown:

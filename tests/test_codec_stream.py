@@ -27,6 +27,8 @@ from phpmq.records import Damage
 
 KIB, MIB = 2**10, 2**20
 DECODERS = ["Decoder", "FrameDecoder"]
+#: So that a run of each test in several threads at a time leaves it alone.
+measures_memory = pytest.mark.thread_unsafe(reason="tracemalloc counts what all threads do")
 each_decoder = pytest.mark.parametrize("name", DECODERS)
 
 FRAME = b"".join(parts(4, [(1, b"Foo"), (3, b"7")]))
@@ -94,6 +96,7 @@ def test_chunks_of_any_size(codec: ModuleType, chunk: int) -> None:
     assert [frame.offset for frame in frames] == list(range(0, len(data), SIZE))
 
 
+@measures_memory
 @each_decoder
 def test_one_item_for_each_chunk(codec: ModuleType, name: str) -> None:
     # never iterated to its end, so it has to let go of what was read on its own
@@ -167,6 +170,7 @@ def test_a_fault_is_remembered(codec: ModuleType, name: str) -> None:
         decoder.feed("")
 
 
+@measures_memory
 @each_decoder
 def test_a_faulty_decoder_keeps_no_bytes(codec: ModuleType, name: str) -> None:
     decoder = getattr(codec, name)()
@@ -351,6 +355,7 @@ def test_a_refused_frame_that_is_cut(codec: ModuleType) -> None:
     assert [type(item).__name__ for item in decoder] == ["Damage", "Acknowledge"]
 
 
+@measures_memory
 @each_decoder
 @pytest.mark.parametrize("junk", [b"x", b"H", b"H0", b"H01", b"H0100402"])
 def test_junk_without_end_is_held_flat(codec: ModuleType, name: str, junk: bytes) -> None:
@@ -371,6 +376,7 @@ def test_junk_without_end_is_held_flat(codec: ModuleType, name: str, junk: bytes
     assert damage.data == (chunk * 17)[: 64 * KIB]
 
 
+@measures_memory
 @each_decoder
 def test_lengths_allocate_nothing(codec: ModuleType, name: str) -> None:
     for mode in ("raise", "skip"):
@@ -442,6 +448,7 @@ def test_final_and_single(codec: ModuleType, name: str) -> None:
         decoder.unknown = 5
 
 
+@measures_memory
 @each_decoder
 @pytest.mark.parametrize("data", [FRAME * 2, FRAME[:10], FRAME[:45], FRAME + b"x", b"x" + FRAME[:45]], ids=label)
 def test_dropped_decoders_leave_nothing(codec: ModuleType, name: str, data: bytes) -> None:
@@ -658,7 +665,7 @@ def test_garbage_that_calls_while_it_is_collected(codec: ModuleType, name: str) 
     assert len(outcomes) == count
     assert all(outcome == "" or name in outcome for outcome in outcomes)
     # the compiled codec makes no object that the collector counts but those of frames, and since 3.12 it waits
-    if codec.__name__.endswith("py"):
+    if codec.__name__.endswith("py") and not sys.gettrace():  # a tracer makes objects before the call does
         assert any(outcomes)
     expected = getattr(codec, name)()
     expected.feed(b"".join(frames))
@@ -695,9 +702,10 @@ def test_threads(codec: ModuleType, name: str) -> None:
 
 @each_decoder
 def test_an_interrupted_call_loses_nothing(codec: ModuleType, name: str) -> None:
-    decoder = getattr(codec, name)()
+    decoder = getattr(codec, name)(on_fault="skip")
     other = b"".join(parts(2, [(4, b"5"), (1, b"Bar")]))
-    decoder.feed((FRAME + other) * 3)
+    data = (FRAME + b"junk" + other) * 3
+    decoder.feed(data)
 
     def dive() -> Any:
         """The next item, asked for with ever a little more room on the stack."""
@@ -706,9 +714,9 @@ def test_an_interrupted_call_loses_nothing(codec: ModuleType, name: str) -> None
         except RecursionError:
             return next(decoder)
 
-    items = [dive() for _ in range(6)]
+    items = [dive() for _ in range(9)]
     decoder.reset()
-    decoder.feed((FRAME + other) * 3)
+    decoder.feed(data)
     assert items == list(decoder)
 
 

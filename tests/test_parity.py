@@ -86,6 +86,7 @@ def test_codecs_are_one_interface(both_codecs: tuple[ModuleType, ModuleType]) ->
     assert interface(reference) == interface(compiled)
 
 
+@pytest.mark.thread_unsafe(reason="CPython 3.11 parses in one thread at a time only")
 def test_stub_states_the_interface(codec: ModuleType) -> None:
     names, stated = stub()
     shown = interface(codec)
