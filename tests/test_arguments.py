@@ -6,6 +6,7 @@ import copy
 import operator
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -181,6 +182,18 @@ def test_messages_are_sealed(codec: ModuleType, name: str, good: dict[str, Any])
     refused(TypeError, "", vars, message)
     refused(TypeError, "", operator.lt, message, message)
     refused(TypeError, name, type, "Heir", (make,), {})
+
+
+@pytest.mark.parametrize(("name", "good"), FIELDS.items(), ids=FIELDS)
+def test_messages_are_made_once(codec: ModuleType, name: str, good: dict[str, Any]) -> None:
+    """No way around the constructor gives an empty message to the wire, and none changes one that there is."""
+    make = getattr(codec, name)
+    with pytest.raises(TypeError):
+        codec.encode(make.__new__(make))
+    message = make(**good)
+    with suppress(TypeError):
+        message.__init__(**{**good, "queue": "other"})
+    assert message == make(**good)
 
 
 @pytest.mark.parametrize("name", ["Decoder", "FrameDecoder"])

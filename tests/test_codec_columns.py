@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import os
 import subprocess
 import sys
+import tracemalloc
 from types import ModuleType
 from typing import Any
 
@@ -413,3 +415,25 @@ def test_large_frames(codec: ModuleType) -> None:
         Fault.NOT_A_MESSAGE.name.encode()
         == next(iter(at_once(codec, b"x", ["fault"], on_fault="skip", **WIDE)))[0][0]["fault"]
     )
+
+
+def test_buffers_are_read_only(codec: ModuleType) -> None:
+    [(_, [(_, buffers)])] = codec._decode_columns(SEND, ["content"], **WIDE)
+    for buffer in buffers[1:]:
+        assert memoryview(buffer).readonly
+        with pytest.raises((BufferError, TypeError)):
+            (ctypes.c_ubyte * 1).from_buffer(buffer)
+
+
+@pytest.mark.thread_unsafe(reason="tracemalloc counts what all threads do")
+def test_a_large_batch_leaves_nothing(codec: ModuleType) -> None:
+    content = bytes(50 * 1024 * 1024)
+    data = message_wire("Send", {"queue": "Foo", "content": content})
+    tracemalloc.start()
+    try:
+        [(_, [(_, [_, _, text])])] = codec._decode_columns(data, ["content"], **WIDE)
+        assert bytes(text) == content
+        del text, _
+        assert tracemalloc.get_traced_memory()[0] < 1024 * 1024
+    finally:
+        tracemalloc.stop()

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
 from buffers import BUFFERS, label
@@ -432,6 +432,13 @@ def test_options(codec: ModuleType, name: str) -> None:
     decoder.feed(data.replace(b"Foo", b"Food").replace(b"3Food", b"4Food"))
     error = raised(next, decoder)
     assert (error.fault, error.offset) == (Fault.TOO_LARGE, 51)
+
+
+@each_decoder
+def test_generic(codec: ModuleType, name: str) -> None:
+    decoder = getattr(codec, name)
+    assert get_origin(decoder[codec.Send]) is decoder
+    assert get_args(decoder[codec.Send]) == (codec.Send,)
 
 
 @each_decoder

@@ -419,12 +419,13 @@ cdef inline Verdict message_header(Walk *walk, const unsigned char *header, int6
 
 
 cdef Verdict message_header_by_bytes(Walk *walk, const unsigned char *header, int64_t size) noexcept nogil:
+    """Judge a header that is not whole yet, or has a fault."""
     cdef int digit
     if walk.judged == 0 and size > 0:
         if header[0] != c'H':
             return fail(walk, NOT_A_MESSAGE, 0)
         walk.judged = 1
-        walk.type = walk.count = 0
+        walk.type = 0
     while walk.judged < size:
         if not is_digit(header[walk.judged]):
             return fail(walk, BAD_DIGITS, walk.judged)
@@ -439,14 +440,8 @@ cdef Verdict message_header_by_bytes(Walk *walk, const unsigned char *header, in
             walk.type = walk.type * 10 + digit
             if walk.judged == 5 and walk.messages and not is_known_type(walk.type):
                 return fail(walk, UNKNOWN_MESSAGE_TYPE, 3)
-        else:
-            walk.count = walk.count * 10 + digit
         walk.judged += 1
-    if walk.judged < HEADER:
-        return MORE
-    if walk.messages and not is_form(walk):
-        return fail(walk, PACKET_COUNT_MISMATCH, 6)
-    return begin_packets(walk)
+    return MORE  # a whole header is plain, or has met its fault
 
 
 cdef inline Verdict begin_packets(Walk *walk) noexcept nogil:
