@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import ctypes
 import os
 import subprocess
 import sys
@@ -421,8 +420,8 @@ def test_buffers_are_read_only(codec: ModuleType) -> None:
     [(_, [(_, buffers)])] = codec._decode_columns(SEND, ["content"], **WIDE)
     for buffer in buffers[1:]:
         assert memoryview(buffer).readonly
-        with pytest.raises((BufferError, TypeError)):
-            (ctypes.c_ubyte * 1).from_buffer(buffer)
+        with pytest.raises(TypeError, match="writable"):
+            codec.encode_into(codec.Acknowledge("", ""), buffer)
 
 
 @pytest.mark.thread_unsafe(reason="tracemalloc counts what all threads do")
