@@ -4,8 +4,9 @@
     python tests/fuzz.py FILE...            # inputs that failed before
 
 Each case goes through the compiled codec by some of its laws, drawn anew, and some cases go through both codecs, which
-have to agree. The first input that breaks anything is made small and written to a file, and ends the run. Such files
-go to `fuzz_corpus` when the fault is mended: half of all cases are made of what stands there and of recorded traffic.
+have to agree. The first input that breaks anything is made small and written to a file, and ends the run; where a
+process dies, its input is left as it is. Such files go to `fuzz_corpus` when the fault is mended: half of all cases are
+made of what stands there and of recorded traffic.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import re
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from itertools import count
-from multiprocessing import get_context
-from os import cpu_count
+from multiprocessing import get_context, parent_process
+from os import _exit, cpu_count
 from pathlib import Path
 from random import Random
+from tempfile import NamedTemporaryFile
+from threading import Thread
 from types import ModuleType
 from typing import NamedTuple
 
@@ -147,23 +151,37 @@ class Shift(NamedTuple):
 
 
 def work(seed: int) -> Shift:
-    faulthandler.dump_traceback_later(PATIENCE, exit=True, file=2)
+    if parent_process():
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
     random, size = Random(seed), 0
-    try:
+    with NamedTemporaryFile(dir=".", prefix="fuzz-", buffering=0) as file:  # which stays where the process dies
         for number in range(SHIFT):
             data = any_input(random)
             size += len(data)
+            file.seek(0)
+            file.write(data)
+            file.truncate()
             try:
                 check(data, random)
             except Exception:
                 return Shift(number + 1, size, data)
-        return Shift(SHIFT, size, None)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    return Shift(SHIFT, size, None)
 
 
 def processes(workers: int) -> Executor:
-    return ProcessPoolExecutor(workers, get_context("spawn"))  # a fork has only half of faulthandler
+    return ProcessPoolExecutor(workers, get_context("spawn"), begin)  # a fork has only half of faulthandler
+
+
+def begin() -> None:
+    """Let a process say where it crashes, and end with its parent."""
+
+    def follow() -> None:
+        if parent := parent_process():
+            parent.join()
+        _exit(1)
+
+    faulthandler.enable()
+    Thread(target=follow, daemon=True).start()
 
 
 def run(cases: float, seconds: float, workers: int, seed: int) -> bytes | None:
@@ -204,7 +222,11 @@ def main(arguments: list[str]) -> int:
     if options.files:
         return 0
     print(f"seed {options.seed}", file=sys.stderr)
-    failed = run(options.cases, options.seconds, options.workers, options.seed)
+    try:
+        failed = run(options.cases, options.seconds, options.workers, options.seed)
+    except BrokenProcessPool:
+        print("a process died of one of these inputs:", *sorted(Path().glob("fuzz-*")), file=sys.stderr)
+        return 1
     if failed is None:
         return 0
     failed = smallest(failed) if fails(failed) else failed

@@ -206,6 +206,23 @@ def test_reset(codec: ModuleType, name: str) -> None:
         decoder.reset()
 
 
+@pytest.mark.parametrize("name", [*DECODERS, "_Scanner"])
+def test_a_large_refused_frame_is_one_damage(codec: ModuleType, name: str) -> None:
+    """However far a search has come when it goes on: what stands in the frame is none of the stream's."""
+    refused = b"".join(parts(9, [(1, bytes(1000) + FRAME + bytes(17 * MIB))]))
+    for cut in (len(refused) * 2 // 3, len(refused) - 1, 16 * MIB, 1000):
+        decoder = getattr(codec, name)(on_fault="skip")
+        items: list[Any] = []
+        for data in (refused[:cut], refused[cut:]):
+            decoder.feed(data)
+            items += decoder
+        decoder.close()
+        items += decoder
+        frames = name == "FrameDecoder"
+        assert [type(item).__name__ for item in items] == ["Frame" if frames else "Damage"]
+        assert decoder.offset == len(refused)
+
+
 # Counting
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,6 +86,29 @@ def test_a_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert len(case.data) < 200
     with pytest.raises(AssertionError):
         fuzz.main([str(path)])
+
+
+#: The fuzzer in a process of its own, whose workers crash.
+CRASH = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import fuzz
+fuzz.check = lambda data, random=None: len(data) > 400 and os.abort()
+if __name__ == "__main__":
+    sys.exit(fuzz.main(["--workers", "1", "--seed", "1"]))
+"""
+
+
+@pytest.mark.usefixtures("both_codecs")
+def test_a_crash_leaves_its_input(tmp_path: Path) -> None:
+    script = tmp_path / "crash.py"
+    script.write_text(CRASH.format(tests=str(Path(fuzz.__file__).parent)))
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (path,) = tmp_path.glob("fuzz-*")
+    assert done.returncode == 1
+    assert "Fatal Python error: Aborted" in done.stderr
+    assert done.stderr.endswith(f"a process died of one of these inputs: {path.name}\n")
+    assert path.stat().st_size > 400
 
 
 @pytest.mark.usefixtures("both_codecs")

@@ -672,7 +672,9 @@ cdef int64_t PIECE = 16 * 1024 * 1024
 
 
 cdef inline int64_t first_pause(const Cursor *cursor, int64_t stop) noexcept nogil:
-    return stop if stop - cursor.at <= PIECE else cursor.at + PIECE
+    # It must not be before what an earlier search has walked over.
+    cdef int64_t at = cursor.at + cursor.walk.at
+    return stop if stop - at <= PIECE else at + PIECE
 
 
 cdef inline bint is_paused(Found found, int64_t *pause, int64_t stop) except -1:

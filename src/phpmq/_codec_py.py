@@ -905,7 +905,7 @@ class _Reader:
         """All items in order; None where more bytes are needed. After a fault it ends, with ``error`` set."""
         if self.damage:  # the search for its end was broken off
             yield from self._search(*self.damage)
-        while True:
+        while not self.error:
             start = self.position
             if start == self.end:
                 if self.final:
@@ -919,7 +919,7 @@ class _Reader:
             if isinstance(frame, _Verdict):
                 if not self.skip:
                     self.error = yield from self._error(start, frame)
-                    return
+                    continue
                 start, frame = yield from self._recover(start, frame)
             if isinstance(frame, _Walked):
                 item = self.layer.build(self, start, frame)
@@ -1599,7 +1599,8 @@ class _ColumnDecoder(_Stream[_Batch]):
             size += self._size
             if self._rows and (len(self._rows) == self._most_rows or size > self._most_bytes):
                 return self._give()
-            self._rows.append(row)
+            # no call between these, where a signal could come
+            self._rows += [row]
             self._held, self._size = None, size
         if self._rows and self._is_done:
             return self._give()
