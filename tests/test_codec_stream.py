@@ -8,6 +8,7 @@ import gc
 import inspect
 import itertools
 import pickle
+import signal
 import sys
 import sysconfig
 import threading
@@ -749,7 +750,7 @@ def test_an_interrupted_call_loses_nothing(codec: ModuleType, name: str) -> None
 def interrupted(codec: ModuleType, number: int, call: Callable[[], Any]) -> tuple[Any, bool]:
     """What a call gives that is interrupted at a line of the codec, and called again then; and whether it was.
 
-    Not where a lock is taken and given back, which no Python can make safe, nor where there is no call in between.
+    Not where lines follow each other without a call, behind which alone a signal can come.
     """
     left = number
 
@@ -774,6 +775,36 @@ def interrupted(codec: ModuleType, number: int, call: Callable[[], Any]) -> tupl
 
 
 @each_decoder
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers that send signals")
+@pytest.mark.thread_unsafe(reason="signals come to the main thread")
+def test_signals_leave_a_decoder_as_it_is(codec: ModuleType, name: str) -> None:
+    decoder = getattr(codec, name)()
+    decoder.feed(FRAME * 5000)
+    items: list[Any] = []
+    interrupts = 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if frame and frame.f_code.co_filename == codec.__file__:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+        while len(items) < 5000:
+            try:
+                items.append(next(decoder))
+            except KeyboardInterrupt:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert state(decoder) == (5000 * SIZE, 0)
+    assert next(decoder, None) is None
+    assert interrupts or codec.__name__.endswith("c")  # the compiled codec looks for signals in long searches only
+
+
+@each_decoder
+@pytest.mark.thread_unsafe(reason="it takes long in threads")
 @pytest.mark.parametrize("mode", ["raise", "skip"])
 @pytest.mark.parametrize("junk", [b"", b"xyz", b"H01" * 5, b"x" * 70 * KIB], ids=label)
 def test_nothing_is_lost_wherever_a_call_is_interrupted(codec: ModuleType, name: str, mode: str, junk: bytes) -> None:

@@ -18,7 +18,6 @@ from functools import partial, wraps
 from itertools import accumulate, pairwise
 from operator import index
 from pickle import PickleBuffer
-from threading import Lock
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -1264,16 +1263,22 @@ def _fits(sample: bytes, size: int) -> bool:
 
 
 def _exclusive(method: Callable[Concatenate[_Stream[_T], _P], _V]) -> Callable[Concatenate[_Stream[_T], _P], _V]:
-    """Refuse a call while another one runs, from a second thread or from inside the first one."""
+    """Refuse a call while another one runs, from a second thread or from inside the first one.
+
+    A lock would stay taken where a signal comes between taking it and ``try``. A mark in a dictionary is known as one's
+    own from the moment it is in, and goes without a call, behind which a signal could come.
+    """
 
     @wraps(method)
     def call(self: _Stream[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _V:
-        if not self._lock.acquire(blocking=False):
-            raise self._in_use()
+        mark = object()
         try:
+            if self._call.setdefault(0, mark) is not mark:
+                raise self._in_use()
             return method(self, *args, **kwargs)
         finally:
-            self._lock.release()
+            if 0 in self._call and self._call[0] is mark:
+                del self._call[0]
 
     return call
 
@@ -1281,9 +1286,9 @@ def _exclusive(method: Callable[Concatenate[_Stream[_T], _P], _V]) -> Callable[C
 class _Stream(Generic[_T]):
     """What ``Decoder`` and ``FrameDecoder`` have in common: everything but the layer."""
 
-    __slots__ = ("__weakref__", "_buffer", "_items", "_lock", "_offset", "_options", "_reader")
+    __slots__ = ("__weakref__", "_buffer", "_call", "_items", "_offset", "_options", "_reader")
     _layer: ClassVar[_Layer]
-    _lock: Lock
+    _call: dict[int, object]
 
     def __init_subclass__(cls) -> None:
         if _Stream not in cls.__bases__:
@@ -1346,9 +1351,10 @@ class _Stream(Generic[_T]):
 
     def __next__(self) -> _T:
         # this is _exclusive, written out: it runs once for each item
-        if not self._lock.acquire(False):
-            raise self._in_use()
+        mark = object()
         try:
+            if self._call.setdefault(0, mark) is not mark:
+                raise self._in_use()
             if self._items is None:
                 self._items = self._reader.items()
             item: _T | None = next(self._items, None)
@@ -1360,11 +1366,13 @@ class _Stream(Generic[_T]):
                 self._buffer.clear()
         except BaseException:
             # out of memory, or interrupted: the next call begins again behind the last item
-            self._items = None
-            self._reader.begin_again(self._offset)
+            if 0 in self._call and self._call[0] is mark:
+                self._items = None
+                self._reader.begin_again(self._offset)
             raise
         finally:
-            self._lock.release()
+            if 0 in self._call and self._call[0] is mark:
+                del self._call[0]
         self._reader.check()
         raise StopIteration
 
@@ -1428,7 +1436,7 @@ class Decoder(_Stream[_T]):
         max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
         on_fault: _OnFault = "raise",
     ) -> None:
-        self._lock = Lock()
+        self._call = {}
         self._open(_options(packet_header_size, max_frame_size, on_fault))
 
 
@@ -1467,7 +1475,7 @@ class FrameDecoder(_Stream[_T]):
         max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
         on_fault: _OnFault = "raise",
     ) -> None:
-        self._lock = Lock()
+        self._call = {}
         self._open(_options(packet_header_size, max_frame_size, on_fault))
 
 
@@ -1485,7 +1493,7 @@ class _Scanner(_Stream[Damage]):
         max_frame_size: int | None = DEFAULT_MAX_FRAME_SIZE,
         on_fault: _OnFault = "raise",
     ) -> None:
-        self._lock = Lock()
+        self._call = {}
         self._open(_options(packet_header_size, max_frame_size, on_fault))
 
     @property
@@ -1562,7 +1570,7 @@ class _ColumnDecoder(_Stream[_Batch]):
         options: _Options,
         limits: tuple[int, int],
     ) -> None:
-        self._lock = Lock()
+        self._call = {}
         self._open(options)
         self._reader.base = self._reader.position = self._reader.end = self._offset = start
         #: The whole input, where it was given as one.
