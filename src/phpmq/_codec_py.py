@@ -230,7 +230,9 @@ def _fields(message: Any) -> tuple[Any, ...]:
 
 def _draft(*fields: str) -> Callable[[], Any]:
     """A class without the guard of a message: an instance is filled, then made a message. No constructor is as fast."""
-    return type("_Draft", (_Message,), {"__slots__": fields, "__setattr__": object.__setattr__})
+    # Both, though none is deleted: one alone would be called through Python.
+    unguarded = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    return type("_Draft", (_Message,), {"__slots__": fields, **unguarded})
 
 
 _SendDraft = _draft("queue", "content", "ttl")
