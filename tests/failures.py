@@ -1,9 +1,9 @@
 """A codec that runs out of memory: `python tests/failures.py CODEC [STEP [NAME...]]` fails the allocations of calls.
 
 One in STEP of them fails, each in a run of its own; for each operation it prints how many calls there were and how many
-allocations failed. The idea: nothing but the
-call in hand runs while one allocation is set to fail, and what is made before and behind it is as ever. So the whole
-has to give what it gives where nothing fails, if the call that did not get its memory is repeated.
+allocations failed. The idea: nothing but the call in hand runs while one allocation is set to fail, and what is made
+before and behind it is as ever. So the whole has to give what it gives where nothing fails, if the call that did not
+get its memory is repeated.
 """
 
 from __future__ import annotations
