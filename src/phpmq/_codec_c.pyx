@@ -671,10 +671,13 @@ cdef inline void search_on(Cursor *cursor) noexcept nogil:
 cdef int64_t PIECE = 16 * 1024 * 1024
 
 
+cdef inline int64_t next_pause(int64_t at, int64_t stop) noexcept nogil:
+    return stop if stop - at <= PIECE else at + PIECE
+
+
 cdef inline int64_t first_pause(const Cursor *cursor, int64_t stop) noexcept nogil:
     # It must not be before what an earlier search has walked over.
-    cdef int64_t at = cursor.at + cursor.walk.at
-    return stop if stop - at <= PIECE else at + PIECE
+    return next_pause(cursor.at + cursor.walk.at, stop)
 
 
 cdef inline bint is_paused(Found found, int64_t *pause, int64_t stop) except -1:
@@ -685,7 +688,7 @@ cdef inline bint is_paused(Found found, int64_t *pause, int64_t stop) except -1:
     if found != NOTHING or pause[0] == stop:
         return False
     PyErr_CheckSignals()
-    pause[0] = stop if stop - pause[0] <= PIECE else pause[0] + PIECE
+    pause[0] = next_pause(pause[0], stop)
     return True
 
 
@@ -1260,12 +1263,10 @@ cdef int write_plan(const Plan *plan, int header_size, char *out) except -1:
     return 0
 
 
-cdef int write_at_once(const Plan *plan, int header_size, char *out) except -1:
-    """Write a frame whole or, where there is no memory for it, not at all."""
+cdef inline bytes frame_of(const Plan *plan, int header_size):
     cdef bytes frame = PyBytes_FromStringAndSize(NULL, plan.size)
     write_plan(plan, header_size, PyBytes_AS_STRING(frame))
-    memcpy(out, PyBytes_AS_STRING(frame), plan.size)
-    return 0
+    return frame
 
 
 def encode(message, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
@@ -1279,9 +1280,7 @@ def encode(message, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
     cdef int header_size = to_header_size(packet_header_size)
     if not make_plan(message, header_size, &plan):
         raise no_message(message, "message")
-    cdef bytes frame = PyBytes_FromStringAndSize(NULL, plan.size)
-    write_plan(&plan, header_size, PyBytes_AS_STRING(frame))
-    return frame
+    return frame_of(&plan, header_size)
 
 
 def encode_many(messages, *, packet_header_size=DEFAULT_PACKET_HEADER_SIZE):
@@ -1323,6 +1322,7 @@ def encode_into(message, buffer, offset=0, *, packet_header_size=DEFAULT_PACKET_
     """
     cdef Plan plan
     cdef Py_buffer view
+    cdef bytes frame
     cdef int header_size = to_header_size(packet_header_size)
     if not make_plan(message, header_size, &plan):
         raise no_message(message, "message")
@@ -1333,8 +1333,9 @@ def encode_into(message, buffer, offset=0, *, packet_header_size=DEFAULT_PACKET_
             raise ValueError(f"offset must not be negative, and is {number_text(place)}")
         if place + plan.size > view.len:
             raise ValueError(f"buffer has {view.len} bytes: no room for {plan.size} at offset {number_text(place)}")
-        if plan.takes_memory:
-            write_at_once(&plan, header_size, <char *>view.buf + <Py_ssize_t>place)
+        if plan.takes_memory:  # it is written whole or, where there is none, not at all
+            frame = frame_of(&plan, header_size)
+            memcpy(<char *>view.buf + <Py_ssize_t>place, PyBytes_AS_STRING(frame), plan.size)
         else:
             write_plan(&plan, header_size, <char *>view.buf + <Py_ssize_t>place)
     finally:
