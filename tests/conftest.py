@@ -17,13 +17,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from backends import MODULES
 from buffers import with_exact_inputs
 
 if TYPE_CHECKING:
     from command import Result, Run
     from pyspark.sql import SparkSession
-
-MODULES = {"python": "phpmq._codec_py", "cython": "phpmq._codec_c"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

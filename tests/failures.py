@@ -21,6 +21,7 @@ from itertools import count, repeat
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from backends import MODULES
 from differential import DECODERS, ITERATORS, LAYERS, MODES, plain
 from wire import message_header, message_wire, packet_header, parts
 
@@ -448,7 +449,7 @@ def fed_columns(codec: ModuleType, chunks: tuple[bytes, ...], **options: Any) ->
 def main(name: str, step: str = "1", *chosen: str) -> None:
     faulthandler.enable()
     gc.disable()
-    codec = importlib.import_module({"python": "phpmq._codec_py", "cython": "phpmq._codec_c"}[name])
+    codec = importlib.import_module(MODULES[name])
     gc.freeze()
     failed = []
     for title, check in operations(codec, int(step)):

@@ -31,6 +31,7 @@ from threading import Thread
 from types import ModuleType
 from typing import NamedTuple
 
+from backends import MODULES
 from buffers import with_exact_inputs
 from differential import ways
 from laws import LAWS
@@ -102,7 +103,7 @@ def corpus() -> list[bytes]:
 @cache
 def codecs() -> tuple[ModuleType, ModuleType]:
     """The reference and the compiled codec, which may not be there."""
-    return import_module("phpmq._codec_py"), with_exact_inputs(import_module("phpmq._codec_c"))
+    return import_module(MODULES["python"]), with_exact_inputs(import_module(MODULES["cython"]))
 
 
 def check(data: bytes, random: Random | None = None) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from backends import MODULES
 from wire import message_header, message_wire, packet_header, parts
 
 from phpmq.records import COLUMNS
@@ -332,7 +333,7 @@ def blocks_after(once: Round, times: int) -> int:
 
 
 def main(name: str, codec_name: str, times: str = "1000") -> None:
-    codec = importlib.import_module({"python": "phpmq._codec_py", "cython": "phpmq._codec_c"}[codec_name])
+    codec = importlib.import_module(MODULES[codec_name])
     for script in SCRIPTS if name == "all" else [name]:
         blocks, size = growth({**SCRIPTS, **PLANTS}[script](codec), int(times))
         print(script, blocks, size, flush=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from backends import backend_of
 
 import phpmq
 from phpmq import _backend, _codec_py
@@ -136,7 +137,7 @@ def run(backend: str, code: str) -> str:
 
 @pytest.fixture
 def backend(codec: ModuleType) -> str:
-    return "python" if codec.__name__ == _codec_py.__name__ else "cython"
+    return backend_of(codec)
 
 
 def test_the_real_package_runs_what_was_chosen(codec: ModuleType, backend: str) -> None:

@@ -15,19 +15,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from backends import backend_of
 from wire import parts
 
 from phpmq.errors import Fault
 from phpmq.records import Damage
 
 TESTS = Path(__file__).parent
-BACKENDS = {"phpmq._codec_py": "python", "phpmq._codec_c": "cython"}
 
 
 @pytest.mark.skipif(find_spec("_testcapi") is None, reason="only CPython's own tests can fail an allocation")
 @pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)], ids=["ordinary", "long"])
 def test_every_allocation_fails_once(codec: ModuleType, is_long: bool) -> None:
-    backend = BACKENDS[codec.__name__]
+    backend = backend_of(codec)
     # the reference takes ten times as many allocations, and as long for each
     step = 1 if is_long or backend == "cython" else 7
     command = [sys.executable, str(TESTS / "failures.py"), backend, str(step)]

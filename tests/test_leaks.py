@@ -8,10 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from backends import backend_of
 from leaks import LOOKS, PLANTS, SCRIPTS
 
 TESTS = Path(__file__).parent
-BACKENDS = {"phpmq._codec_py": "python", "phpmq._codec_c": "cython"}
 #: How often everything is made; ten times as often by hand.
 TIMES = {"python": 800, "cython": 2000}
 #: How much a process may grow for what it keeps for the next time, in bytes.
@@ -20,8 +20,8 @@ SLACK = 4 * 2**20
 
 def growth(name: str, codec: ModuleType, factor: int) -> tuple[int, int, int]:
     """How often a script was run for that, and how many blocks and bytes there were more behind it."""
-    times = factor * TIMES[BACKENDS[codec.__name__]]
-    command = [sys.executable, str(TESTS / "leaks.py"), name, BACKENDS[codec.__name__], str(times)]
+    times = factor * TIMES[backend_of(codec)]
+    command = [sys.executable, str(TESTS / "leaks.py"), name, backend_of(codec), str(times)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stderr == ""
     _, blocks, size = done.stdout.split()

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import travel
+from backends import backend_of
 from wire import VECTORS
 
 import phpmq
@@ -216,7 +217,7 @@ print(ascii([phpmq.BACKEND, *map(repr, messages)]))
 
 @pytest.mark.parametrize("written_by", ["python", "cython"])
 def test_pickle_of_either_codec(codec: ModuleType, written_by: str) -> None:
-    backend = {"phpmq._codec_py": "python", "phpmq._codec_c": "cython"}[codec.__name__]
+    backend = backend_of(codec)
     loaded = subprocess.run(
         [sys.executable, "-c", LOAD, VECTORS / f"messages_{written_by}.pickle"],
         env={**os.environ, "PHPMQ_BACKEND": backend},
